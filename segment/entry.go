@@ -1,0 +1,35 @@
+package segment
+
+import "github.com/quorumlog/quorumlog/record"
+
+// Kind says what an entry holds.
+type Kind uint8
+
+// Constants of the format.
+const (
+	KindBatch         Kind = 1 // a record batch; takes offsets
+	KindNoop          Kind = 2 // Raft's no-op, or a refused batch; takes none
+	KindBarrier       Kind = 3 // Raft's barrier; takes none
+	KindConfiguration Kind = 4 // Raft's membership; takes none
+)
+
+// Entry is one entry of a partition's log.
+type Entry struct {
+	Number record.EntryNumber
+	Term   uint64
+	Kind   Kind
+	// Offset is the base offset of a batch. For other kinds it is the log end
+	// offset at that place: the offset the next record gets.
+	Offset record.Offset
+	// Data is the payload: for KindBatch a stamped record.Batch whose base
+	// offset is Offset and whose leader epoch is Term.
+	Data []byte
+}
+
+// Next returns the offset of the first record after e.
+func (e *Entry) Next() record.Offset {
+	if e.Kind != KindBatch {
+		return e.Offset
+	}
+	return record.Batch(e.Data).NextOffset()
+}

@@ -1,0 +1,57 @@
+// Package transport carries requests between nodes. Network is the in-process
+// one; it can cut, delay and drop. Every implementation copies what it carries.
+package transport
+
+import "context"
+
+// Service says which handler of a node a request is for.
+type Service uint8
+
+// Handler answers requests of one service. It must not block: it may answer
+// later, from any goroutine, by calling reply exactly once. It owns req. What
+// it gives to reply may be reused when reply returns. ctx ends when the caller
+// has stopped waiting or when either node has closed.
+type Handler func(ctx context.Context, from string, req []byte, reply func(resp [][]byte, err error))
+
+// Endpoint is one node's place in a network. Its methods may be called at once.
+type Endpoint interface {
+	// ID returns the node's name.
+	ID() string
+	// Send carries a request to node to, which may be this node itself.
+	// Requests sent one after the other to one node reach its handlers in that
+	// order, or not at all. The buffers are copied before Send returns; Send
+	// does not wait for the answer. done is called exactly once, possibly
+	// before Send returns, and must not block. Its error is
+	//   - record.ErrUnreachable: the request was certainly not handed over,
+	//   - record.ErrOutcomeUnknown: handed over perhaps, no answer will come,
+	//   - the ctx's error: the caller stopped waiting; handed over perhaps,
+	//   - record.ErrClosed: this endpoint is closed; not handed over,
+	//   - *RemoteError: the handler's own error, as text.
+	// done owns resp.
+	Send(ctx context.Context, to string, svc Service, req [][]byte, done func(resp []byte, err error))
+	// Handle sets the handler of a service; nil removes it. A request for a
+	// service without a handler fails with record.ErrUnreachable.
+	Handle(svc Service, h Handler)
+	// Close detaches the node: what is in flight ends with an error. Idempotent.
+	Close() error
+}
+
+// RemoteError is an error that the other node's handler returned.
+type RemoteError struct {
+	Node string
+	Text string
+}
+
+func (e *RemoteError) Error() string { return "node " + e.Node + ": " + e.Text }
+
+// Call sends a request and waits for the answer.
+func Call(ctx context.Context, e Endpoint, to string, svc Service, req ...[]byte) ([]byte, error) {
+	type answer struct {
+		resp []byte
+		err  error
+	}
+	ch := make(chan answer, 1)
+	e.Send(ctx, to, svc, req, func(resp []byte, err error) { ch <- answer{resp, err} })
+	a := <-ch // Send ends the wait when ctx ends
+	return a.resp, a.err
+}
