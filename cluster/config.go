@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+	"github.com/quorumlog/quorumlog/transport"
+)
+
+// Config says who a node is and what it stands on. FS, Dir, Stable and
+// Endpoint are required; the node closes none of them.
+type Config struct {
+	ID  string // default: the endpoint's
+	FS  vfs.FS
+	Dir string // of this node alone; partitions are kept under Dir/partitions
+	// Stable holds the votes of all groups of this node.
+	Stable *replica.Stable
+	// Endpoint carries everything between nodes. The node handles services 1
+	// to 4 of it.
+	Endpoint transport.Endpoint
+	// Peers are the ids of all nodes, ID among them, the same on every node.
+	// Default: this node alone.
+	Peers []string
+	// AutoCreate makes a topic with Defaults when it is first used.
+	AutoCreate bool
+	// Defaults are for topics that are made on first use. Its Name is not
+	// used; zero Partitions are 1.
+	Defaults TopicConfig
+	// ElectionTimeout as in replica.Config. Default 500 ms.
+	ElectionTimeout time.Duration
+	Logger          *slog.Logger // default silent
+}
+
+func (c Config) withDefaults() Config {
+	if c.ID == "" && c.Endpoint != nil {
+		c.ID = c.Endpoint.ID()
+	}
+	if len(c.Peers) == 0 {
+		c.Peers = []string{c.ID}
+	}
+	c.Peers = slices.Sorted(slices.Values(c.Peers)) // the same order everywhere
+	c.Defaults.Partitions = cmp.Or(c.Defaults.Partitions, 1)
+	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// Validate reports everything that is wrong with c.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	bad(c.FS == nil, "FS is nil")
+	bad(c.Dir == "", "Dir is empty")
+	bad(c.Stable == nil, "Stable is nil")
+	bad(c.Endpoint == nil, "Endpoint is nil")
+	bad(c.ID == "", "ID is empty")
+	bad(c.Endpoint != nil && c.Endpoint.ID() != c.ID, "ID is %q, but the endpoint's is another", c.ID)
+	bad(slices.Contains(c.Peers, ""), "Peers %q hold an empty id", c.Peers)
+	bad(!slices.Contains(c.Peers, c.ID), "Peers %q do not hold ID %q", c.Peers, c.ID)
+	bad(len(slices.Compact(slices.Clone(c.Peers))) != len(c.Peers), "Peers %q hold an id twice", c.Peers)
+	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
+	if len(errs) == 0 {
+		d := c.Defaults
+		d.Name = "defaults"
+		if err := d.withDefaults(len(c.Peers)).check(len(c.Peers)); err != nil {
+			errs = append(errs, fmt.Errorf("Defaults: %w", err))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("cluster: %w: %w", record.ErrInvalid, errors.Join(errs...))
+	}
+	return nil
+}
