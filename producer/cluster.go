@@ -1,0 +1,27 @@
+package producer
+
+import (
+	"context"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Cluster is the log as a producer sees it: a node, or a test's fake.
+type Cluster interface {
+	// Partitions returns how many partitions topic has. It may create the topic.
+	Partitions(ctx context.Context, topic string) (int, error)
+
+	// Append hands b to the leader of tp and never blocks. Batches of one
+	// partition that one goroutine appends are tried in that order. done is
+	// called exactly once, on any goroutine, maybe before Append returns, and
+	// soon after ctx has ended; it must not block.
+	//
+	// b is given away. Whoever gets it may stamp base offset and leader epoch
+	// in place, and changes nothing else in it, ever: the producer reads the
+	// other bytes again when it has to repeat the batch.
+	Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error))
+
+	// NewProducer returns an identity for the producer of that name, with a
+	// higher epoch than any before; without a name it is a fresh id.
+	NewProducer(ctx context.Context, name string) (record.ProducerID, record.ProducerEpoch, error)
+}

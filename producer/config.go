@@ -1,0 +1,113 @@
+package producer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+const (
+	// maxInFlight is how many batches of a producer a leader remembers per
+	// partition. With more in flight a repeated one might not be recognised.
+	maxInFlight = 5
+
+	minBatchBytes = 1 << 10
+	maxBatchBytes = 64 << 20 // the builder's own limit
+)
+
+// Config says how a producer works. Config{} works, and is the safe one.
+type Config struct {
+	// Name keeps the producer's identity over restarts and fences an older
+	// holder of it. Without a name each producer is a new one.
+	Name string
+
+	// Acks says when a record counts as written. Less than record.AckQuorum
+	// needs DisableIdempotence, since it may lose what was acknowledged.
+	Acks record.Acks
+
+	// MaxInFlight is the number of batches on their way per partition.
+	// Default 5, which is also the most with idempotence.
+	MaxInFlight int
+
+	// Linger is how long a batch that is not full waits for more records. With
+	// 0, the default, it waits only while others of its partition are in flight.
+	Linger time.Duration
+
+	// BatchBytes is the largest batch before compression, and so the largest
+	// record. 1 KiB to 64 MiB, default 1 MiB.
+	BatchBytes int
+
+	// BufferBytes bounds the records that are not settled yet. When it is
+	// reached, sends wait. At least BatchBytes; default 32 MiB.
+	BufferBytes int64
+
+	// Codec compresses the batches. Default none.
+	Codec record.Codec
+
+	// Partitioner picks the partitions. Default ByKey.
+	Partitioner Partitioner
+
+	// DeliveryTimeout bounds the life of a record from Send to its result,
+	// retries included. Default 30 s.
+	DeliveryTimeout time.Duration
+
+	// DisableIdempotence sends without an identity: a retry may write a record
+	// twice, and with MaxInFlight above 1 out of order.
+	DisableIdempotence bool
+
+	// Logger gets what an operator should know. Default silent.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, maxInFlight)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 1<<20)
+	c.BufferBytes = cmp.Or(c.BufferBytes, max(32<<20, int64(c.BatchBytes)))
+	c.DeliveryTimeout = cmp.Or(c.DeliveryTimeout, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Partitioner == nil {
+		c.Partitioner = ByKey
+	}
+	return c
+}
+
+// Validate reports everything that is wrong with c, not only the first thing.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if c.Acks != record.AckQuorum && c.Acks != record.AckLeader && c.Acks != record.AckNone {
+		fault("Acks is %v, want quorum, leader or none", c.Acks)
+	} else if c.Acks != record.AckQuorum && !c.DisableIdempotence {
+		fault("Acks %v can lose acknowledged records, so nothing is exactly once: set DisableIdempotence too, or use quorum", c.Acks)
+	}
+	if c.MaxInFlight < 1 {
+		fault("MaxInFlight is %d, want at least 1", c.MaxInFlight)
+	} else if c.MaxInFlight > maxInFlight && !c.DisableIdempotence {
+		fault("MaxInFlight is %d, but a leader recognises only the last %d batches of a producer: use at most %d, or set DisableIdempotence", c.MaxInFlight, maxInFlight, maxInFlight)
+	}
+	if c.Name != "" && c.DisableIdempotence {
+		fault("Name %q means nothing with DisableIdempotence", c.Name)
+	}
+	if c.BatchBytes < minBatchBytes || c.BatchBytes > maxBatchBytes {
+		fault("BatchBytes is %d, want %d to %d", c.BatchBytes, minBatchBytes, maxBatchBytes)
+	}
+	if c.BufferBytes < int64(c.BatchBytes) {
+		fault("BufferBytes is %d, want at least BatchBytes, %d", c.BufferBytes, c.BatchBytes)
+	}
+	if c.DeliveryTimeout < 0 {
+		fault("DeliveryTimeout is %v, want more than 0", c.DeliveryTimeout)
+	}
+	if c.Linger < 0 || c.Linger >= c.DeliveryTimeout {
+		fault("Linger is %v, want 0 or more and less than DeliveryTimeout, %v", c.Linger, c.DeliveryTimeout)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: producer config: %w", record.ErrInvalid, errors.Join(errs...))
+}
