@@ -1,0 +1,207 @@
+package replica
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// The file "checkpoint" beside the segments holds the state of the partition at
+// one committed entry, so that a restart replays only what came later. It is
+// derived: without it everything is replayed. It is replaced by writing
+// "checkpoint.tmp", syncing it, renaming it and syncing the directory, after the
+// log has been synced up to its entry. Integers are big-endian.
+//
+//	magic "QLOGCKPT" | version u32 = 1 | meta length u32 | meta (JSON) | state | crc-32c u32 of all before
+const (
+	checkpointName    = "checkpoint"
+	checkpointMagic   = "QLOGCKPT"
+	checkpointVersion = 1
+	checkpointHeader  = len(checkpointMagic) + 4 + 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checkpoints is the raft.SnapshotStore. It holds one checkpoint, for this
+// node's restart. Raft asks for the list once while it starts; later only a
+// leader asks, to send a follower what its log no longer holds. A checkpoint
+// would be wrong for that: the follower would miss the records before it.
+type checkpoints struct {
+	fs  vfs.FS
+	dir string
+
+	mu      sync.Mutex
+	meta    *raft.SnapshotMeta // nil when there is none
+	state   []byte
+	booting bool // Raft has not started yet
+}
+
+// openCheckpoints reads what is there. A damaged file is as good as none, and
+// why says so.
+func openCheckpoints(fsys vfs.FS, dir string) (c *checkpoints, why error) {
+	c = &checkpoints{fs: fsys, dir: dir, booting: true}
+	b, err := fsys.ReadFile(path.Join(dir, checkpointName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	meta, state, err := decodeCheckpoint(b)
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", path.Join(dir, checkpointName), err)
+	}
+	c.meta, c.state = meta, state
+	return c, nil
+}
+
+func decodeCheckpoint(b []byte) (*raft.SnapshotMeta, []byte, error) {
+	if len(b) < checkpointHeader+4 || string(b[:len(checkpointMagic)]) != checkpointMagic {
+		return nil, nil, fmt.Errorf("%w: not a checkpoint", record.ErrCorrupt)
+	}
+	body, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
+	if crc32.Checksum(body, castagnoli) != sum {
+		return nil, nil, fmt.Errorf("%w: checksum does not match", record.ErrCorrupt)
+	}
+	d := decoder{b: body[len(checkpointMagic):]}
+	if v := d.u32(); v != checkpointVersion {
+		return nil, nil, fmt.Errorf("checkpoint has version %d, this build knows %d", v, checkpointVersion)
+	}
+	text := d.take(int(d.u32()))
+	if d.err != nil {
+		return nil, nil, d.err
+	}
+	meta := new(raft.SnapshotMeta)
+	if err := json.Unmarshal(text, meta); err != nil {
+		return nil, nil, err
+	}
+	return meta, d.b, nil
+}
+
+func encodeCheckpoint(meta *raft.SnapshotMeta, state []byte) ([]byte, error) {
+	text, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	b := append([]byte(nil), checkpointMagic...)
+	b = binary.BigEndian.AppendUint32(b, checkpointVersion)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
+	b = append(append(b, text...), state...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+}
+
+// drop forgets a checkpoint that does not fit the log.
+func (c *checkpoints) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.meta, c.state = nil, nil
+}
+
+// started tells that Raft has read what it needs.
+func (c *checkpoints) started() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.booting = false
+	c.state = nil
+}
+
+// List implements raft.SnapshotStore.
+func (c *checkpoints) List() ([]*raft.SnapshotMeta, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.meta == nil || !c.booting {
+		return nil, nil
+	}
+	return []*raft.SnapshotMeta{c.meta}, nil
+}
+
+// Open implements raft.SnapshotStore.
+func (c *checkpoints) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.meta == nil || c.meta.ID != id || c.state == nil {
+		return nil, nil, fmt.Errorf("no snapshot %q", id)
+	}
+	return c.meta, io.NopCloser(bytes.NewReader(c.state)), nil
+}
+
+// Create implements raft.SnapshotStore.
+func (c *checkpoints) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return &sink{store: c, meta: &raft.SnapshotMeta{
+		Version: version, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term,
+		Configuration: conf, ConfigurationIndex: confIndex,
+	}}, nil
+}
+
+// sink collects one checkpoint and writes it when closed.
+type sink struct {
+	store *checkpoints
+	meta  *raft.SnapshotMeta
+	bytes.Buffer
+	done bool
+}
+
+// ID implements raft.SnapshotSink.
+func (s *sink) ID() string { return s.meta.ID }
+
+// Cancel implements raft.SnapshotSink.
+func (s *sink) Cancel() error {
+	s.done = true
+	return nil
+}
+
+// Close implements raft.SnapshotSink.
+func (s *sink) Close() error {
+	if s.done {
+		return nil
+	}
+	s.done = true
+	s.meta.Size = int64(s.Len())
+	b, err := encodeCheckpoint(s.meta, s.Bytes())
+	if err != nil {
+		return err
+	}
+	c := s.store
+	if err := replaceFile(c.fs, path.Join(c.dir, checkpointName), b); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.meta = s.meta
+	return nil
+}
+
+// replaceFile replaces a small file so that a crash leaves the old or the new one.
+func replaceFile(fsys vfs.FS, name string, b []byte) error {
+	tmp := name + ".tmp"
+	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := fsys.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(tmp, name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(path.Dir(name))
+}

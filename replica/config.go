@@ -1,0 +1,71 @@
+package replica
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// MaxBatchBytes is the largest batch a partition takes.
+const MaxBatchBytes = 8 << 20
+
+// Config says what one replica is and where it lives. FS, Dir, Node,
+// TopicPartition, Peers, Mux and Stable are required.
+type Config struct {
+	FS             vfs.FS
+	Dir            string // of this partition alone; made if missing
+	Node           string // the node this replica is on
+	TopicPartition record.TopicPartition
+	TopicID        record.TopicID
+	// Peers are the nodes that hold a replica, Node among them; the first is
+	// the one that should lead at first. They count only when the partition is
+	// opened for the first time; afterwards the membership in its log counts.
+	Peers  []string
+	Mux    *Mux    // carries the Raft traffic of all groups of this node
+	Stable *Stable // holds the votes of all groups of this node
+
+	// ElectionTimeout is how long a follower hears nothing from the leader
+	// before it stands for election; it waits up to twice as long, by chance.
+	// Default 500 ms, at least 10 ms.
+	ElectionTimeout time.Duration
+	SegmentBytes    int64           // as log.Config
+	Flush           log.FlushPolicy // as log.Config
+	Logger          *slog.Logger    // default silent
+}
+
+func (c Config) withDefaults() Config {
+	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// Validate reports everything that is wrong with c.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	bad(c.FS == nil, "FS is nil")
+	bad(c.Dir == "", "Dir is empty")
+	bad(c.Node == "", "Node is empty")
+	bad(c.TopicPartition.Topic == "", "TopicPartition has no topic")
+	bad(c.TopicPartition.Partition < 0, "partition %d is negative", c.TopicPartition.Partition)
+	bad(!slices.Contains(c.Peers, c.Node), "Peers %q do not hold Node %q", c.Peers, c.Node)
+	bad(c.Mux == nil, "Mux is nil")
+	bad(c.Stable == nil, "Stable is nil")
+	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
+	if len(errs) > 0 {
+		return fmt.Errorf("replica of %v: %w: %w", c.TopicPartition, record.ErrInvalid, errors.Join(errs...))
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+// Package replica is one partition on one node: a member of its Raft group,
+// whose log is the partition's log. It alone knows hashicorp/raft.
+//
+// # One write
+//
+// The Raft index is the entry number of package log, and there is no second
+// copy of a record. A batch travels like this:
+//
+//	Append          checks it, marks it "not placed" (leader epoch -1), hands it to Raft
+//	StoreLogs       on the leader: decides on idempotence against the log's tail, stamps
+//	                base offset and epoch, appends, syncs by the flush policy
+//	                on a follower: verifies checksum, offset and epoch, appends, syncs
+//	ApplyBatch      the quorum has it: moves the high watermark, wakes readers
+//	settle          answers whoever called Append
+//
+// A batch that is refused in StoreLogs (a duplicate, out of order, fenced, of
+// another epoch than asked for) becomes a Raft no-op, which takes no offset, so
+// offsets stay dense. What StoreLogs has stored is never changed again: the
+// ring of recent entries, requests under way and the state machine share it.
+//
+// StoreLogs is the only place where order, tail and epoch are exact: a batch
+// may wait in Raft's queue over a change of leadership, and a leadership
+// transfer that fails refuses some batches and takes the ones behind them.
+//
+// # What an answer means
+//
+//	nil                        written as Acks asked for
+//	*record.NotLeaderError     not written; ask there
+//	*record.OutcomeUnknownError  placed in this leader's log, and then it lost
+//	                           leadership or the caller stopped waiting
+//	any other                  not written
+//
+// # Files
+//
+// Beside the segments of package log lies "checkpoint": the state (high
+// watermark, producers' last batches) at one committed entry. It is derived and
+// bounds the replay of a restart; its layout stands in checkpoint.go and
+// state.go. Terms and votes of all groups of a node are in one file (Stable);
+// term and candidate of a vote are written as one value.
+//
+// # Crash rules
+//
+//   - An entry counts as stored when log.Append returned, by the flush policy.
+//   - A checkpoint is written after the log was synced up to its entry.
+//   - A failed sync, an entry that cannot be read back, or replicas that differ
+//     stop this replica (Status.Err), never the process; the others go on.
+//   - Until a leader has committed in its own epoch, the high watermark after a
+//     restart is the checkpoint's: readers may see less than before, never more.
+//
+// # Concurrency
+//
+// All exported methods may be called at once. Raft's main goroutine alone
+// appends to the log. Callbacks run on the goroutine that settles, on Raft's
+// (AckLeader), or on the caller's, and must not block.
+package replica

@@ -1,0 +1,362 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/transport"
+)
+
+// groupID names a Raft group on the wire: topic id, partition.
+type groupID [groupIDSize]byte
+
+func newGroupID(topic record.TopicID, partition int32) (id groupID) {
+	copy(id[:], topic[:])
+	id[16], id[17], id[18], id[19] = byte(partition>>24), byte(partition>>16), byte(partition>>8), byte(partition)
+	return id
+}
+
+// Mux carries the Raft traffic of all groups of one node over one endpoint.
+// Its methods may be called at once.
+type Mux struct {
+	endpoint transport.Endpoint
+	service  transport.Service
+
+	mu     sync.Mutex
+	groups map[groupID]*groupTransport
+	opened signal // a group was added, or the mux closed
+	closed bool
+}
+
+// NewMux takes over one service of the endpoint. Close gives it back.
+func NewMux(e transport.Endpoint, svc transport.Service) *Mux {
+	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}}
+	e.Handle(svc, m.handle)
+	return m
+}
+
+// Close stops answering. All replicas must be closed before; the endpoint stays open.
+func (m *Mux) Close() error {
+	m.endpoint.Handle(m.service, nil)
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.opened.fire()
+	return nil
+}
+
+// group returns the transport of a group, or nil.
+func (m *Mux) group(id groupID) *groupTransport {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups[id]
+}
+
+func (m *Mux) add(t *groupTransport) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return record.ErrClosed
+	case m.groups[t.id] != nil:
+		return fmt.Errorf("%w: the partition is open on this node already", record.ErrInvalid)
+	}
+	m.groups[t.id] = t
+	m.opened.fire()
+	return nil
+}
+
+func (m *Mux) remove(t *groupTransport) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.groups[t.id] == t {
+		delete(m.groups, t.id)
+	}
+}
+
+// handle passes a request to its group. It never blocks: what has to wait does
+// so in a goroutine of its own, which ends with ctx or with the group.
+func (m *Mux) handle(ctx context.Context, _ string, req []byte, reply func([][]byte, error)) {
+	if len(req) <= groupIDSize {
+		reply(nil, errShort)
+		return
+	}
+	id, kind, body := groupID(req[:groupIDSize]), rpcKind(req[groupIDSize]), req[groupIDSize+1:]
+	t := m.group(id)
+	if t == nil && kind == rpcVote {
+		// A new partition's first leader asks for votes at once, perhaps before
+		// this node has opened it. Answering late beats a second election.
+		go func() {
+			if t := m.await(ctx, id); t != nil {
+				t.serve(ctx, kind, body, reply)
+			} else {
+				reply(nil, record.ErrUnreachable)
+			}
+		}()
+		return
+	}
+	if t == nil {
+		reply(nil, record.ErrUnreachable)
+		return
+	}
+	t.serve(ctx, kind, body, reply)
+}
+
+// await returns the group as soon as it is open, nil when ctx or the mux ends before.
+func (m *Mux) await(ctx context.Context, id groupID) *groupTransport {
+	for {
+		opened := m.opened.wait()
+		m.mu.Lock()
+		t, closed := m.groups[id], m.closed
+		m.mu.Unlock()
+		if t != nil || closed {
+			return t
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// groupTransport is one group's raft.Transport. Nodes are addressed by their
+// ids, so a node may come back elsewhere.
+type groupTransport struct {
+	mux     *Mux
+	id      groupID
+	node    string
+	timeout time.Duration   // of one request
+	ctx     context.Context // ends with Close, and with it every request under way
+	cancel  context.CancelFunc
+	rpcs    chan raft.RPC
+
+	mu        sync.Mutex
+	heartbeat func(raft.RPC)
+}
+
+func newGroupTransport(m *Mux, id groupID, node string, timeout time.Duration) *groupTransport {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &groupTransport{
+		mux: m, id: id, node: node, timeout: timeout,
+		ctx: ctx, cancel: cancel, rpcs: make(chan raft.RPC, 64),
+	}
+}
+
+// Close implements raft.WithClose: nothing comes in or goes out any more. It may be called twice.
+func (t *groupTransport) Close() error {
+	t.mux.remove(t)
+	t.cancel()
+	return nil
+}
+
+// serve hands one request to Raft and its answer to reply.
+func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, reply func([][]byte, error)) {
+	var rpc raft.RPC
+	var err error
+	beat := false
+	switch kind {
+	case rpcAppend:
+		var req *raft.AppendEntriesRequest
+		if req, err = decodeAppend(body); err == nil {
+			beat = req.Term != 0 && req.PrevLogEntry == 0 && req.PrevLogTerm == 0 && len(req.Entries) == 0 && req.LeaderCommitIndex == 0
+			rpc.Command = req
+		}
+	case rpcVote:
+		rpc.Command, err = decodeVote(body)
+	case rpcPreVote:
+		rpc.Command, err = decodePreVote(body)
+	case rpcTimeoutNow:
+		d := decoder{b: body}
+		rpc.Command, err = &raft.TimeoutNowRequest{RPCHeader: d.header()}, d.end()
+	case rpcInstall:
+		var snapshot []byte
+		rpc.Command, snapshot, err = decodeInstall(body)
+		rpc.Reader = bytes.NewReader(snapshot)
+	default:
+		err = fmt.Errorf("unknown request kind %d", kind)
+	}
+	if err != nil {
+		reply(nil, err)
+		return
+	}
+	resp := make(chan raft.RPCResponse, 1)
+	rpc.RespChan = resp
+	if beat {
+		t.mu.Lock()
+		heartbeat := t.heartbeat
+		t.mu.Unlock()
+		if heartbeat != nil {
+			// Beside Raft's main loop, so that a slow disk costs no leadership; and
+			// in a goroutine, since it may write the vote file.
+			go func() {
+				defer func() {
+					select {
+					case r := <-resp:
+						answerRPC(r, reply)
+					default: // shut down, or the vote file failed
+						reply(nil, record.ErrUnreachable)
+					}
+				}()
+				heartbeat(rpc)
+			}()
+			return
+		}
+	}
+	queued := false
+	select {
+	case t.rpcs <- rpc: // here, not in the goroutine: order counts
+		queued = true
+	default:
+	}
+	go func() {
+		if !queued {
+			select {
+			case t.rpcs <- rpc:
+			case <-t.ctx.Done():
+				reply(nil, record.ErrUnreachable)
+				return
+			case <-ctx.Done():
+				reply(nil, ctx.Err())
+				return
+			}
+		}
+		select {
+		case r := <-resp:
+			answerRPC(r, reply)
+		case <-t.ctx.Done():
+			reply(nil, record.ErrUnreachable)
+		}
+	}()
+}
+
+func answerRPC(r raft.RPCResponse, reply func([][]byte, error)) {
+	if r.Error != nil {
+		reply(nil, r.Error)
+		return
+	}
+	b, err := encodeAnswer(r.Response)
+	reply([][]byte{b}, err)
+}
+
+// frame begins a request.
+func (t *groupTransport) frame(kind rpcKind, size int) []byte {
+	b := make([]byte, 0, groupIDSize+1+64+size)
+	b = append(b, t.id[:]...)
+	return append(b, byte(kind))
+}
+
+func (t *groupTransport) call(to raft.ServerAddress, timeout time.Duration, bufs ...[]byte) (answer, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+	resp, err := transport.Call(ctx, t.mux.endpoint, string(to), t.mux.service, bufs...)
+	if err != nil {
+		return answer{}, err
+	}
+	return decodeAnswer(resp)
+}
+
+// Consumer implements raft.Transport.
+func (t *groupTransport) Consumer() <-chan raft.RPC { return t.rpcs }
+
+// LocalAddr implements raft.Transport.
+func (t *groupTransport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t.node) }
+
+// AppendEntriesPipeline implements raft.Transport. Raft's pipelining stalls on
+// bursts: a backlog would drain at one request per CommitTimeout.
+func (t *groupTransport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+// AppendEntries implements raft.Transport.
+func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	bufs := encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req)
+	a, err := t.call(to, t.timeout, bufs...)
+	if err != nil {
+		return err
+	}
+	*resp = raft.AppendEntriesResponse{RPCHeader: a.header, Term: a.term, LastLog: a.last, Success: a.success, NoRetryBackoff: a.noRetryBackoff}
+	return nil
+}
+
+// RequestVote implements raft.Transport.
+func (t *groupTransport) RequestVote(_ raft.ServerID, to raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	a, err := t.call(to, t.timeout, encodeVote(t.frame(rpcVote, 0), req))
+	if err != nil {
+		return err
+	}
+	*resp = raft.RequestVoteResponse{RPCHeader: a.header, Term: a.term, Granted: a.success}
+	return nil
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *groupTransport) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	a, err := t.call(to, t.timeout, encodePreVote(t.frame(rpcPreVote, 0), req))
+	if err != nil {
+		return err
+	}
+	*resp = raft.RequestPreVoteResponse{RPCHeader: a.header, Term: a.term, Granted: a.success}
+	return nil
+}
+
+// TimeoutNow implements raft.Transport.
+func (t *groupTransport) TimeoutNow(_ raft.ServerID, to raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	a, err := t.call(to, t.timeout, putHeader(t.frame(rpcTimeoutNow, 0), req.RPCHeader))
+	if err != nil {
+		return err
+	}
+	*resp = raft.TimeoutNowResponse{RPCHeader: a.header}
+	return nil
+}
+
+// InstallSnapshot implements raft.Transport. A snapshot holds state only, so it
+// travels as one message.
+func (t *groupTransport) InstallSnapshot(_ raft.ServerID, to raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	snapshot, err := io.ReadAll(io.LimitReader(data, req.Size))
+	if err != nil {
+		return err
+	}
+	a, err := t.call(to, 4*t.timeout, encodeInstall(t.frame(rpcInstall, len(req.Configuration)), req), snapshot)
+	if err != nil {
+		return err
+	}
+	*resp = raft.InstallSnapshotResponse{RPCHeader: a.header, Term: a.term, Success: a.success}
+	return nil
+}
+
+// EncodePeer implements raft.Transport.
+func (t *groupTransport) EncodePeer(_ raft.ServerID, addr raft.ServerAddress) []byte {
+	return []byte(addr)
+}
+
+// DecodePeer implements raft.Transport.
+func (t *groupTransport) DecodePeer(b []byte) raft.ServerAddress { return raft.ServerAddress(b) }
+
+// SetHeartbeatHandler implements raft.Transport.
+func (t *groupTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heartbeat = cb
+}
+
+// campaign makes Raft on this node stand for election at once.
+func (t *groupTransport) campaign() error {
+	rpc := raft.RPC{
+		Command:  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(t.node), Addr: []byte(t.node)}},
+		RespChan: make(chan raft.RPCResponse, 1),
+	}
+	select {
+	case t.rpcs <- rpc:
+		return nil
+	default:
+		return errors.New("too many requests wait")
+	}
+}

@@ -1,0 +1,70 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Read returns whole batches from the one that holds offset from, below the high
+// watermark, of about maxBytes but at least one if there is one. It never waits:
+// at the high watermark it returns none. Any replica may be read, a follower is
+// a little behind. *record.OffsetRangeError if from is below the log start, or
+// above the end on the leader.
+func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	if from < 0 {
+		return record.Fetched{}, fmt.Errorf("%v: %w: offset %d is negative", r.cfg.TopicPartition, record.ErrInvalid, from)
+	}
+	if err := r.stopped(); err != nil {
+		return record.Fetched{}, err
+	}
+	high := record.Offset(r.high.Load())
+	b := r.store.log.Bounds()
+	f := record.Fetched{StartOffset: b.Start, LastStableOffset: high, HighWatermark: high}
+	if from >= high {
+		if from > b.End && r.leads() { // a leader's log holds all that is committed
+			return record.Fetched{}, &record.OffsetRangeError{TopicPartition: r.cfg.TopicPartition, Offset: from, Start: b.Start, End: high}
+		}
+		return f, nil
+	}
+	var err error
+	f.Batches, err = r.store.log.Read(from, high, maxBytes)
+	if rangeErr := (*record.OffsetRangeError)(nil); errors.As(err, &rangeErr) {
+		rangeErr.TopicPartition = r.cfg.TopicPartition
+	}
+	return f, err
+}
+
+// Wait returns when the high watermark is above from. Otherwise it returns the
+// ctx's error, record.ErrClosed, or why the replica has stopped.
+func (r *Replica) Wait(ctx context.Context, from record.Offset) error {
+	for {
+		moved := r.moved.wait()
+		if record.Offset(r.high.Load()) > from {
+			return nil
+		}
+		if err := r.stopped(); err != nil {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stopped returns why the replica takes no more calls, nil while it does.
+func (r *Replica) stopped() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != nil {
+		return r.failed
+	}
+	if r.closed {
+		return record.ErrClosed
+	}
+	return nil
+}

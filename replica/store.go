@@ -1,0 +1,211 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlog/quorumlog/log"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/segment"
+)
+
+// store is the partition's log as Raft sees it: the Raft index is the entry
+// number, and there is no second copy. Raft's main goroutine alone calls
+// StoreLogs and DeleteRange; GetLog may be called by any.
+type store struct {
+	rep     *Replica
+	log     *log.Log
+	booting bool // until NewRaft has returned: batches are not needed, only their kinds
+
+	entries []segment.Entry // scratch of StoreLogs
+
+	mu   sync.Mutex // guards ring
+	ring ring
+}
+
+var (
+	_ raft.LogStore          = (*store)(nil)
+	_ raft.MonotonicLogStore = (*store)(nil)
+)
+
+// IsMonotonic implements raft.MonotonicLogStore: the log takes no gaps.
+func (s *store) IsMonotonic() bool { return true }
+
+// FirstIndex implements raft.LogStore; 0 for an empty log.
+func (s *store) FirstIndex() (uint64, error) {
+	b := s.log.Bounds()
+	if b.First == b.Next {
+		return 0, nil
+	}
+	return uint64(b.First), nil
+}
+
+// LastIndex implements raft.LogStore; 0 for an empty log.
+func (s *store) LastIndex() (uint64, error) {
+	b := s.log.Bounds()
+	if b.First == b.Next {
+		return 0, nil
+	}
+	return uint64(b.Next) - 1, nil
+}
+
+// GetLog implements raft.LogStore. Raft panics when a committed entry cannot be
+// read, so on damage the replica is shut down and the caller's goroutine ends.
+func (s *store) GetLog(index uint64, l *raft.Log) error {
+	s.mu.Lock()
+	cached, ok := s.ring.get(index)
+	s.mu.Unlock()
+	if ok {
+		*l = cached
+		return nil
+	}
+	e, err := s.read(record.EntryNumber(index))
+	switch {
+	case errors.Is(err, log.ErrNoEntry):
+		return raft.ErrLogNotFound // compared by identity
+	case err != nil && s.booting:
+		return err
+	case err != nil:
+		s.rep.failInRaft(err)
+	}
+	*l = raft.Log{Index: index, Term: e.Term, Type: logType(e.Kind), Data: e.Data}
+	return nil
+}
+
+func (s *store) read(n record.EntryNumber) (segment.Entry, error) {
+	if s.booting {
+		if e, err := s.log.ReadEntryHeader(n); err != nil || e.Kind == segment.KindBatch {
+			return e, err
+		}
+	}
+	return s.log.ReadEntry(n)
+}
+
+// StoreLog implements raft.LogStore.
+func (s *store) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore. Here the order of the log is fixed, so
+// here, on the leader, a proposed batch is checked against the producers of the
+// log's tail, and either gets its offset and epoch or becomes a no-op without
+// offsets. What is stored is what the followers get. All or nothing: on an
+// error log and producers are as before.
+func (s *store) StoreLogs(logs []*raft.Log) error {
+	start := s.log.Bounds().End
+	proposals, err := s.stage(logs, start)
+	if err == nil {
+		err = s.log.Append(s.entries)
+	}
+	clear(s.entries) // they pin batches
+	if err != nil {
+		s.rep.unstage(start, proposals)
+		if errors.Is(err, log.ErrSync) {
+			s.rep.fail(err) // what is on disk is unknown until the log is opened again
+		}
+		return err
+	}
+	s.mu.Lock()
+	for _, l := range logs {
+		s.ring.add(l)
+	}
+	s.mu.Unlock()
+	s.rep.stored(proposals)
+	return nil
+}
+
+// stage turns logs into entries from offset end on, deciding on what is proposed here.
+func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) {
+	r := s.rep
+	s.entries = s.entries[:0]
+	var proposals []*proposal
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range logs {
+		if l.Term > math.MaxInt32 {
+			return proposals, fmt.Errorf("%v: term %d is above the largest leader epoch", r.cfg.TopicPartition, l.Term)
+		}
+		epoch := record.LeaderEpoch(l.Term)
+		if p := r.takeProposal(l.Extensions); p != nil {
+			l.Extensions = nil
+			proposals = append(proposals, p)
+			r.decide(p, epoch, end)
+			if !p.verdict.accepted() {
+				l.Type, l.Data = raft.LogNoop, nil
+			}
+		} else if l.Type == raft.LogCommand {
+			if err := verify(record.Batch(l.Data), end, epoch); err != nil {
+				return proposals, fmt.Errorf("%v: entry %d from the leader: %w", r.cfg.TopicPartition, l.Index, err)
+			}
+		}
+		e := segment.Entry{Number: record.EntryNumber(l.Index), Term: l.Term, Kind: kind(l.Type), Offset: end, Data: l.Data}
+		if e.Kind == segment.KindBatch {
+			r.producers.add(record.Batch(l.Data))
+			end = e.Next()
+		}
+		s.entries = append(s.entries, e)
+	}
+	return proposals, nil
+}
+
+// verify checks a batch that another node's leader has placed.
+func verify(b record.Batch, end record.Offset, epoch record.LeaderEpoch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	if b.BaseOffset() != end || b.LeaderEpoch() != epoch {
+		return fmt.Errorf("it has offset %d and epoch %d, want %d and %d: the replicas differ", b.BaseOffset(), b.LeaderEpoch(), end, epoch)
+	}
+	return nil
+}
+
+// DeleteRange implements raft.LogStore. Only a suffix above the high watermark
+// is ever deleted; prefixes are retention's, and Raft is told nothing of it.
+func (s *store) DeleteRange(min, max uint64) error {
+	b := s.log.Bounds()
+	if max+1 < uint64(b.Next) {
+		return nil
+	}
+	if applied := s.rep.applied.Load(); min <= applied {
+		err := fmt.Errorf("%v: asked to cut the log at entry %d, but %d is committed: the replicas differ", s.rep.cfg.TopicPartition, min, applied)
+		s.rep.fail(err)
+		return err
+	}
+	if err := s.log.TruncateTo(record.EntryNumber(min)); err != nil {
+		s.rep.fail(err)
+		return err
+	}
+	s.mu.Lock()
+	s.ring.cut(min)
+	s.mu.Unlock()
+	s.rep.unstage(s.log.Bounds().End, nil)
+	return nil
+}
+
+func kind(t raft.LogType) segment.Kind {
+	switch t {
+	case raft.LogCommand:
+		return segment.KindBatch
+	case raft.LogBarrier:
+		return segment.KindBarrier
+	case raft.LogConfiguration:
+		return segment.KindConfiguration
+	default:
+		return segment.KindNoop
+	}
+}
+
+func logType(k segment.Kind) raft.LogType {
+	switch k {
+	case segment.KindBatch:
+		return raft.LogCommand
+	case segment.KindBarrier:
+		return raft.LogBarrier
+	case segment.KindConfiguration:
+		return raft.LogConfiguration
+	default:
+		return raft.LogNoop
+	}
+}
