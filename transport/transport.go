@@ -1,5 +1,15 @@
 // Package transport carries requests between nodes. Network is the in-process
 // one; it can cut, delay and drop. Every implementation copies what it carries.
+//
+// A request goes to the handler of its service at another node, and ends
+// exactly once: with the handler's answer, with its context, or when either
+// node closes. Between two nodes requests keep their order; answers need not.
+// Lost messages are never sent again here: whoever sends bounds its wait with
+// a context and knows whether a second try is safe.
+//
+// Handlers and done functions may run on the sender's own goroutine, below
+// Send, or below reply: hold no lock there that they take, and do not build a
+// loop out of a done that sends the next request itself.
 package transport
 
 import "context"
