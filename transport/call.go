@@ -15,24 +15,17 @@ type call struct {
 	cancel   context.CancelFunc
 
 	mu      sync.Mutex
-	replied bool
 	over    bool
 	unwatch func() bool // stops the watch on the caller's context
 }
 
-// reply is what the handler calls. A second reply is ignored.
+// reply is what the handler calls.
 func (c *call) reply(resp [][]byte, err error) {
-	c.mu.Lock()
-	first := !c.replied
-	c.replied = true
-	c.mu.Unlock()
-	switch {
-	case !first:
-	case err != nil:
+	if err != nil {
 		c.answer(nil, &RemoteError{Node: c.to.id, Text: err.Error()})
-	default:
-		c.answer(slices.Concat(resp...), nil)
+		return
 	}
+	c.answer(slices.Concat(resp...), nil)
 }
 
 // answer sends the result back over the link.
@@ -68,7 +61,7 @@ func (c *call) isOver() bool {
 	return c.over
 }
 
-// finish ends the call, if nothing has ended it before.
+// finish ends the call, if nothing has ended it before; a second reply ends here.
 func (c *call) finish(resp []byte, err error) {
 	c.mu.Lock()
 	if c.over {

@@ -229,7 +229,11 @@ func TestANodeCanJoinAgainUnderItsID(t *testing.T) {
 			served++
 			echo(ctx, from, req, reply)
 		})
+		n.Heal()
+		start := time.Now()
 		require.NoError(t, send(t, t.Context(), a, "b").ended())
+		require.Zero(t, time.Since(start), "the new node waits behind the old one's messages")
+		time.Sleep(2 * time.Second) // the bubble's clock
 		require.Equal(t, 1, served, "a request to the old node reached the new one")
 	})
 }
