@@ -1,0 +1,70 @@
+package quorumlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Config says who a node is. Config{} is a single node without a port, whose
+// records are on disk before Produce returns.
+type Config struct {
+	// ID names the node in its cluster. A directory remembers the id it was
+	// first opened with. Default "node".
+	ID string
+	// Network connects nodes of one process. Nil is fine for a single node.
+	Network *Network
+	// Peers are all nodes of the cluster, this one among them, by id; the same
+	// on every node and for ever. The values are addresses, which Network does
+	// not need. Empty means this node alone.
+	Peers map[string]string
+	// NoAutoCreate refuses topics that nobody created. By default a topic is
+	// made with Defaults when it is first used.
+	NoAutoCreate bool
+	// Defaults are for topics that are made on first use. Its Name is not used.
+	// Default: 1 partition, replicas on three nodes or all there are.
+	Defaults TopicConfig
+	// ElectionTimeout is how long a partition's followers hear nothing from its
+	// leader before they elect another. Longer survives longer pauses, shorter
+	// fails over faster. Default 500 ms, at least 10 ms.
+	ElectionTimeout time.Duration
+	// Logger gets what an operator should know. Default silent.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.ID = cmp.Or(c.ID, "node")
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// Validate reports everything that is wrong with c, not only the first thing.
+// What concerns topics and timeouts is checked by Open.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	if len(c.Peers) > 0 {
+		if _, ok := c.Peers[c.ID]; !ok {
+			errs = append(errs, fmt.Errorf("Peers %q do not hold ID %q; name every node of the cluster, this one too", slices.Sorted(maps.Keys(c.Peers)), c.ID))
+		}
+		if c.Network == nil && len(c.Peers) > 1 {
+			errs = append(errs, fmt.Errorf("Network is nil, but there are %d Peers; give all nodes the same NewNetwork()", len(c.Peers)))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("quorumlog: %w: %w", ErrInvalid, errors.Join(errs...))
+}
+
+// peers returns the ids of all nodes.
+func (c Config) peers() []string {
+	if len(c.Peers) == 0 {
+		return []string{c.ID}
+	}
+	return slices.Sorted(maps.Keys(c.Peers))
+}

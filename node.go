@@ -1,0 +1,153 @@
+package quorumlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/quorumlog/quorumlog/cluster"
+	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/producer"
+	"github.com/quorumlog/quorumlog/replica"
+	"github.com/quorumlog/quorumlog/transport"
+)
+
+// Node is one node: topics, partitions and all clients of them. Its methods may
+// be called at once, from any goroutine. After Close they return ErrClosed.
+type Node struct {
+	cluster  *cluster.Node
+	producer *producer.Producer // behind Produce
+	home     *home
+	endpoint transport.Endpoint
+
+	closing sync.Once
+	closed  error // of the first Close
+}
+
+// Open opens the node whose data is in dir, which is made if missing. It does
+// not wait for other nodes; calls that need them do.
+//
+// Errors: ErrInvalid for a Config that makes no sense; a *LockedError that says
+// who, when the directory is open already, in this process or another; a
+// *DirError when it cannot be used.
+func Open(dir string, cfg Config) (*Node, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	h, err := openHome(vfs.OS, dir, cfg.ID)
+	if err != nil {
+		return nil, err
+	}
+	return open(h, cfg)
+}
+
+func open(h *home, cfg Config) (*Node, error) {
+	nw := cfg.Network
+	if nw == nil {
+		nw = NewNetwork()
+	}
+	endpoint, err := nw.Join(cfg.ID)
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	c, err := cluster.Open(context.Background(), cluster.Config{
+		ID: cfg.ID, FS: h.fs, Dir: h.dir, Stable: h.stable, Endpoint: endpoint, Peers: cfg.peers(),
+		AutoCreate: !cfg.NoAutoCreate, Defaults: cfg.Defaults,
+		ElectionTimeout: cfg.ElectionTimeout, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, endpoint.Close(), h.Close())
+	}
+	p, err := producer.New(c, producer.Config{Logger: cfg.Logger})
+	if err != nil {
+		return nil, errors.Join(err, c.Close(), endpoint.Close(), h.Close())
+	}
+	return &Node{cluster: c, producer: p, home: h, endpoint: endpoint}, nil
+}
+
+// flushOnClose bounds how long Close waits for records of Produce under way.
+const flushOnClose = 5 * time.Second
+
+// Close hands leadership to other nodes, writes what shortens the next start,
+// and closes the directory. Close producers and groups before, so that they can
+// say what became of their records; afterwards they only get ErrClosed. It
+// takes a second or two at the most, and may be called again.
+func (n *Node) Close() error {
+	n.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), flushOnClose)
+		defer cancel()
+		if err := n.producer.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			n.closed = err // who waited for an answer has been told
+		}
+		n.closed = errors.Join(n.closed, n.cluster.Close(), n.endpoint.Close(), n.home.Close())
+	})
+	return n.closed
+}
+
+// ID returns the node's id.
+func (n *Node) ID() string { return n.endpoint.ID() }
+
+// CreateTopic makes a topic and waits, no longer than ctx, until each partition
+// has a leader. Errors: *InvalidTopicError, ErrTopicExists.
+func (n *Node) CreateTopic(ctx context.Context, cfg TopicConfig) error {
+	_, err := n.cluster.CreateTopic(ctx, cfg)
+	return err
+}
+
+// Produce writes one record and waits until it is on disk on a majority of the
+// partition's replicas. It is idempotent: retries inside never write twice. The
+// partition follows from the key; r.Topic is not used.
+//
+// When ctx ends first, a *OutcomeUnknownError says that the record may still be
+// written. Concurrent calls share batches; a single goroutine that wants
+// throughput uses Producer and SendAsync.
+func (n *Node) Produce(ctx context.Context, topic string, r Record) (Result, error) {
+	r.Topic = topic
+	return n.producer.Send(ctx, r)
+}
+
+// Producer returns a producer of its own. Close it before the node.
+func (n *Node) Producer(cfg ProducerConfig) (*producer.Producer, error) {
+	return producer.New(n.cluster, cfg)
+}
+
+// Read returns the records of a topic as a sequence, from the start and waiting
+// for new ones unless the options say otherwise. It ends after the first error.
+func (n *Node) Read(ctx context.Context, topic string, opts ...ReadOption) iter.Seq2[Record, error] {
+	return consumer.Read(ctx, n.cluster, topic, opts...)
+}
+
+// Group joins a consumer group as a new member. Close it before the node.
+func (n *Node) Group(ctx context.Context, name string, topics []string, cfg GroupConfig) (*consumer.Group, error) {
+	return consumer.Join(ctx, n.cluster, n.cluster, name, topics, cfg)
+}
+
+// Status returns the state of a topic's partitions, as their leaders see it.
+func (n *Node) Status(ctx context.Context, topic string) (TopicStatus, error) {
+	return n.cluster.Status(ctx, topic)
+}
+
+// WaitReady waits until every partition of the topics has a leader, or ctx ends.
+func (n *Node) WaitReady(ctx context.Context, topics ...string) error {
+	for _, topic := range topics {
+		if err := n.cluster.WaitReady(ctx, topic); err != nil {
+			return fmt.Errorf("topic %q is not ready: %w", topic, err)
+		}
+	}
+	return nil
+}
+
+// stableFile is where a node keeps the votes of its groups.
+const stableFile = "votes.db"
+
+func openStable(fsys vfs.FS, path string) (*replica.Stable, error) {
+	if fsys != vfs.OS {
+		return replica.NewMemoryStable(), nil
+	}
+	return replica.OpenStable(path)
+}

@@ -1,0 +1,94 @@
+package quorumlog
+
+import (
+	"github.com/quorumlog/quorumlog/cluster"
+	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/producer"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/transport"
+)
+
+// The words a user needs, from the floors below.
+type (
+	// Record is one record, as it is sent and as it is read.
+	Record = record.Record
+	// Header is a name and a value that travel with a record.
+	Header = record.Header
+	// Offset is the place of a record in its partition.
+	Offset = record.Offset
+	// TopicPartition names one partition.
+	TopicPartition = record.TopicPartition
+	// TopicConfig says what a topic is made of.
+	TopicConfig = cluster.TopicConfig
+	// TopicStatus is the state of a topic's partitions.
+	TopicStatus = cluster.TopicStatus
+	// Result says where a record went.
+	Result = producer.Result
+	// ProducerConfig says how a producer works. The zero value is the safe one.
+	ProducerConfig = producer.Config
+	// GroupConfig says how a member of a group behaves. The zero value works.
+	GroupConfig = consumer.Config
+	// ReadOption says where a read begins and ends.
+	ReadOption = consumer.ReadOption
+	// Network connects nodes of one process, and can cut, delay and drop.
+	Network = transport.Network
+)
+
+// NewNetwork returns a network for nodes of one process.
+func NewNetwork() *Network { return transport.NewNetwork() }
+
+// FromStart begins a read with the oldest record of each partition. Default.
+func FromStart() ReadOption { return consumer.FromStart() }
+
+// FromEnd begins a read behind the last record of each partition.
+func FromEnd() ReadOption { return consumer.FromEnd() }
+
+// FromOffset begins a read at offset o of every partition that is read.
+func FromOffset(o Offset) ReadOption { return consumer.FromOffset(o) }
+
+// UntilEnd ends a read at the end as it is when the read begins. Without it a
+// read waits for new records until its context ends.
+func UntilEnd() ReadOption { return consumer.UntilEnd() }
+
+// Partition reads one partition instead of all.
+func Partition(p int32) ReadOption { return consumer.Partition(p) }
+
+// Acknowledgements: when a record counts as written.
+const (
+	AckQuorum = record.AckQuorum // on a majority of replicas; the default
+	AckLeader = record.AckLeader // in the leader's log
+	AckNone   = record.AckNone   // handed to the leader
+)
+
+// Classes of errors, for errors.Is.
+var (
+	ErrClosed           = record.ErrClosed
+	ErrInvalid          = record.ErrInvalid
+	ErrTopicExists      = record.ErrTopicExists
+	ErrUnknownTopic     = record.ErrUnknownTopic
+	ErrTooLarge         = record.ErrTooLarge
+	ErrOffsetOutOfRange = record.ErrOffsetOutOfRange
+	ErrOutcomeUnknown   = record.ErrOutcomeUnknown
+	ErrFenced           = record.ErrFenced
+	ErrCorrupt          = record.ErrCorrupt
+	ErrLocked           = vfs.ErrLocked
+)
+
+// Errors that carry facts, for errors.As.
+type (
+	// UnknownTopicError names the topic or partition that does not exist.
+	UnknownTopicError = record.UnknownTopicError
+	// InvalidTopicError says why a topic cannot be made.
+	InvalidTopicError = cluster.InvalidTopicError
+	// TooLargeError says what is too large and by how much.
+	TooLargeError = record.TooLargeError
+	// OffsetRangeError says which offset was asked for and what the log held.
+	OffsetRangeError = record.OffsetRangeError
+	// OutcomeUnknownError says that nobody can know yet whether a write was done.
+	OutcomeUnknownError = record.OutcomeUnknownError
+	// FencedError says that a newer holder of the same identity has taken over.
+	FencedError = record.FencedError
+	// LockedError says who has the directory open.
+	LockedError = vfs.LockedError
+)
