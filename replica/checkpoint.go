@@ -174,34 +174,11 @@ func (s *sink) Close() error {
 		return err
 	}
 	c := s.store
-	if err := replaceFile(c.fs, path.Join(c.dir, checkpointName), b); err != nil {
+	if err := vfs.WriteFile(c.fs, path.Join(c.dir, checkpointName), b); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.meta = s.meta
 	return nil
-}
-
-// replaceFile replaces a small file so that a crash leaves the old or the new one.
-func replaceFile(fsys vfs.FS, name string, b []byte) error {
-	tmp := name + ".tmp"
-	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := fsys.Create(tmp)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(b, 0)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := fsys.Rename(tmp, name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(path.Dir(name))
 }
