@@ -1,0 +1,94 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// StartAt says where a group begins in a partition without a committed offset.
+type StartAt int8
+
+const (
+	// AtStart begins with the oldest record. Default: nothing is missed.
+	AtStart StartAt = iota
+	// AtEnd begins behind the last record, as it is when the partition is
+	// assigned for the first time.
+	AtEnd
+)
+
+// Config says how a member of a group behaves. Config{} works.
+type Config struct {
+	// ClientID names this process in the coordinator's member list.
+	ClientID string
+	// Assignor is the rule that spreads partitions over members. Default: the
+	// coordinator's, which moves as few as possible.
+	Assignor string
+	// SessionTimeout is how long the coordinator waits for a heartbeat before
+	// it gives the member's partitions to others. Default 10 s.
+	SessionTimeout time.Duration
+	// HeartbeatInterval is how often the member reports, and so about how soon
+	// it learns of a change. Default 200 ms.
+	HeartbeatInterval time.Duration
+	// MaxPollBytes is about how many bytes (as stored) one Poll hands out; at
+	// least one batch comes whatever the limit. Each owned partition holds up
+	// to three times as much. Default [DefaultMaxBytes].
+	MaxPollBytes int
+	// StartAt counts where no offset is committed. Default [AtStart].
+	StartAt StartAt
+	// Isolation says what is seen of transactions. Default [record.ReadCommitted].
+	Isolation record.Isolation
+	// OnAssigned is called before the first record of newly owned partitions is
+	// handed out, OnRevoked before partitions are given up, or after they were
+	// lost with the session. Both run on a goroutine of the member's, one call
+	// at a time, while Poll goes on with other partitions. They may commit; they
+	// must not call Close. ctx ends when the member closes.
+	OnAssigned, OnRevoked func(ctx context.Context, tps []record.TopicPartition)
+	// Logger gets what an operator should know. Default silent.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 200*time.Millisecond)
+	c.MaxPollBytes = cmp.Or(c.MaxPollBytes, DefaultMaxBytes)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	nothing := func(context.Context, []record.TopicPartition) {}
+	if c.OnAssigned == nil {
+		c.OnAssigned = nothing
+	}
+	if c.OnRevoked == nil {
+		c.OnRevoked = nothing
+	}
+	return c
+}
+
+// Validate reports everything that is wrong with c, not only the first thing.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	if c.HeartbeatInterval < 0 {
+		errs = append(errs, fmt.Errorf("HeartbeatInterval is %v, want more than 0", c.HeartbeatInterval))
+	}
+	if c.SessionTimeout < 2*c.HeartbeatInterval || c.SessionTimeout < 0 {
+		errs = append(errs, fmt.Errorf("SessionTimeout is %v, want at least two heartbeat intervals (%v each), or one lost heartbeat loses all partitions", c.SessionTimeout, c.HeartbeatInterval))
+	}
+	if c.MaxPollBytes < 0 {
+		errs = append(errs, fmt.Errorf("MaxPollBytes is %d, want at least 1", c.MaxPollBytes))
+	}
+	if c.StartAt != AtStart && c.StartAt != AtEnd {
+		errs = append(errs, fmt.Errorf("StartAt is %d, want AtStart or AtEnd", c.StartAt))
+	}
+	if c.Isolation != record.ReadCommitted && c.Isolation != record.ReadUncommitted {
+		errs = append(errs, fmt.Errorf("Isolation is %d, want ReadCommitted or ReadUncommitted", c.Isolation))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("consumer config: %w: %w", record.ErrInvalid, errors.Join(errs...))
+}

@@ -1,0 +1,107 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Batch is a run of records of one partition, as one Poll hands them out. Its
+// slices belong to the caller.
+type Batch struct {
+	Topic     string
+	Partition int32
+	Records   []record.Record // at least one, in offset order
+
+	next       record.Offset // what committing the batch commits
+	generation record.Generation
+	claim      *claim
+}
+
+// TopicPartition returns the partition of the batch.
+func (b *Batch) TopicPartition() record.TopicPartition {
+	return record.TopicPartition{Topic: b.Topic, Partition: b.Partition}
+}
+
+// Poll returns the next records of one of the owned partitions, which take
+// turns, and waits until there are some. Call it from one goroutine at a time.
+//
+// The batch before counts as dealt with, committed or not: its partition may
+// now move to another member. Errors are those that waiting cannot mend:
+// [record.ErrClosed] after Close, a topic that is gone, damaged data. An error
+// of one partition comes up in its turn each time; the others go on.
+func (g *Group) Poll(ctx context.Context) (Batch, error) {
+	g.mu.Lock()
+	if g.out != nil {
+		g.out = nil
+		signal(g.tidy)
+	}
+	g.mu.Unlock()
+	for {
+		select {
+		case <-g.closing:
+			return Batch{}, fmt.Errorf("group %q: %w", g.name, record.ErrClosed)
+		case <-ctx.Done():
+			return Batch{}, ctx.Err()
+		default:
+		}
+		b, ok, err := g.take()
+		if ok || err != nil {
+			return b, err
+		}
+		select {
+		case <-g.wake:
+		case <-g.closing:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take picks the next batch, if there is one.
+func (g *Group) take() (Batch, bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return Batch{}, false, g.err
+	}
+	for i := range g.ring {
+		at := (g.turn + i) % len(g.ring)
+		c := g.ring[at]
+		if !c.ready || !c.wanted.Load() {
+			continue
+		}
+		if len(c.queue) > 0 {
+			b := c.queue[0]
+			c.queue = slices.Delete(c.queue, 0, 1)
+			g.out, g.outNext = c, b.next
+			g.turn = at + 1
+			signal(c.space)
+			return b, true, nil
+		}
+		if c.err != nil {
+			g.turn = at + 1
+			return Batch{}, false, c.err
+		}
+	}
+	return Batch{}, false, nil
+}
+
+// putBack makes the records of b from index done on the next that Poll hands
+// out of its partition. b must be what Poll returned last.
+func (g *Group) putBack(b Batch, done int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.out != b.claim {
+		return // lost meanwhile
+	}
+	g.outNext = b.Records[done].Offset
+	if done == 0 {
+		g.out = nil // nothing is left to commit
+		signal(g.tidy)
+	}
+	b.Records = b.Records[done:]
+	b.claim.queue = slices.Insert(b.claim.queue, 0, b)
+	signal(g.wake)
+}

@@ -1,0 +1,295 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// DefaultMaxBytes is about how much one fetch of one partition brings.
+const DefaultMaxBytes = 1 << 20
+
+// ReadOption says where a [Read] begins, where it ends and what it sees.
+type ReadOption func(*readConfig)
+
+// origin is where a reader without a committed offset begins.
+type origin int8
+
+const (
+	originStart origin = iota
+	originEnd
+	originOffset
+)
+
+type readConfig struct {
+	origin    origin
+	offset    record.Offset // for originOffset
+	untilEnd  bool
+	one       bool // only this partition
+	partition int32
+	iso       record.Isolation
+	maxBytes  int
+}
+
+// FromStart begins with the oldest record of each partition. Default.
+func FromStart() ReadOption { return func(c *readConfig) { c.origin = originStart } }
+
+// FromEnd begins behind the last record of each partition, as it is when the
+// loop over the sequence begins.
+func FromEnd() ReadOption { return func(c *readConfig) { c.origin = originEnd } }
+
+// FromOffset begins at offset o in every partition that is read; with more
+// than one partition, [Partition] is mostly wanted as well.
+func FromOffset(o record.Offset) ReadOption {
+	return func(c *readConfig) { c.origin, c.offset = originOffset, o }
+}
+
+// UntilEnd ends the sequence at the end of each partition as it is when the
+// loop begins, and reads one partition after the other. Without it the
+// sequence waits for new records until ctx ends.
+func UntilEnd() ReadOption { return func(c *readConfig) { c.untilEnd = true } }
+
+// Partition reads partition p alone instead of all.
+func Partition(p int32) ReadOption { return func(c *readConfig) { c.one, c.partition = true, p } }
+
+// Isolation says what is seen of transactions; default [record.ReadCommitted].
+func Isolation(iso record.Isolation) ReadOption { return func(c *readConfig) { c.iso = iso } }
+
+// MaxBytes says about how many bytes one fetch brings; at least one batch
+// comes whatever the limit. Default [DefaultMaxBytes].
+func MaxBytes(n int) ReadOption { return func(c *readConfig) { c.maxBytes = n } }
+
+func (c *readConfig) validate(topic string) error {
+	var errs []error
+	if topic == "" {
+		errs = append(errs, errors.New("the topic has no name"))
+	}
+	if c.origin == originOffset && c.offset < 0 {
+		errs = append(errs, fmt.Errorf("offset %d is negative; offsets begin at 0", c.offset))
+	}
+	if c.one && c.partition < 0 {
+		errs = append(errs, fmt.Errorf("partition %d is negative; partitions begin at 0", c.partition))
+	}
+	if c.maxBytes < 1 {
+		errs = append(errs, fmt.Errorf("MaxBytes is %d, want at least 1", c.maxBytes))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("read: %w: %w", record.ErrInvalid, errors.Join(errs...))
+}
+
+// Read returns the records of a topic as a sequence. Records of one partition
+// come in offset order; between partitions there is no order.
+//
+// The sequence ends after the first error, which it yields with an empty
+// record; the end of ctx is such an error. Each loop over it is a new read.
+// Leaving the loop ends everything the read had started. The slices of a
+// record belong to the reader.
+//
+// Errors: [record.ErrInvalid] for an argument that makes no sense,
+// *[record.UnknownTopicError], *[record.OffsetRangeError] when the position is
+// not in the log, also when retention has overtaken a slow reader.
+func Read(ctx context.Context, src Source, topic string, opts ...ReadOption) iter.Seq2[record.Record, error] {
+	cfg := readConfig{maxBytes: DefaultMaxBytes}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	return func(yield func(record.Record, error) bool) {
+		if err := cfg.validate(topic); err != nil {
+			yield(record.Record{}, err)
+			return
+		}
+		r := &reader{src: src, topic: topic, cfg: cfg}
+		if err := r.read(ctx, yield); err != nil {
+			yield(record.Record{}, err)
+		}
+	}
+}
+
+// reader is one loop over a [Read]. It owns the goroutines that fetch: one for
+// each partition when the read is live, one in all when it ends at the end.
+type reader struct {
+	src   Source
+	topic string
+	cfg   readConfig
+}
+
+// span is the part of one partition that is read.
+type span struct {
+	cursor
+	end    record.Offset // NoOffset when the read is live
+	oldest bool          // nothing is read yet, and whatever is oldest will do
+}
+
+// arrival is a chunk, or the error that ends the read, on its way to the loop.
+type arrival struct {
+	chunk
+	end record.Offset
+	err error
+}
+
+// read returns nil when the end was reached or the loop was left.
+func (r *reader) read(ctx context.Context, yield func(record.Record, error) bool) error {
+	spans, err := r.spans(ctx)
+	if err != nil {
+		return err
+	}
+	lanes := [][]span{spans}
+	if !r.cfg.untilEnd {
+		lanes = lanes[:0]
+		for i := range spans {
+			lanes = append(lanes, spans[i:i+1])
+		}
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	arrivals := make(chan arrival, len(lanes))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, lane := range lanes {
+		wg.Go(func() { follow(ctx, lane, arrivals) })
+	}
+	for range lanes { // each lane says once that it is through
+		for {
+			var a arrival
+			select {
+			case a = <-arrivals:
+			case <-ctx.Done():
+				return fmt.Errorf("read topic %q: %w", r.topic, ctx.Err())
+			}
+			if a.err == errLaneEnd {
+				break
+			}
+			if a.err != nil {
+				return a.err
+			}
+			if more, err := a.yield(yield); err != nil || !more {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// errLaneEnd stands for the end of a lane in an arrival.
+var errLaneEnd = errors.New("end of lane")
+
+// follow fetches the spans of a lane one after the other until their ends, or
+// until ctx ends when one has none.
+func follow(ctx context.Context, lane []span, out chan<- arrival) {
+	send := func(a arrival) bool {
+		select {
+		case out <- a:
+			return a.err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for i := range lane {
+		s := &lane[i]
+		for s.end == record.NoOffset || s.pos < s.end {
+			ch, err := s.fetch(ctx)
+			var outside *record.OffsetRangeError
+			if s.oldest && errors.As(err, &outside) && outside.Start > s.pos {
+				s.pos = outside.Start // trimmed since we asked
+				continue
+			}
+			s.oldest = false
+			if err != nil {
+				err = place(s.tp, err)
+			}
+			if !send(arrival{chunk: ch, end: s.end, err: err}) {
+				return
+			}
+		}
+	}
+	send(arrival{err: errLaneEnd})
+}
+
+// yield hands the records of the arrival to the loop and reports whether the
+// loop wants more.
+func (a *arrival) yield(yield func(record.Record, error) bool) (bool, error) {
+	var it record.Iterator
+	r := record.Record{Topic: a.tp.Topic, Partition: a.tp.Partition}
+	for _, b := range a.batches {
+		if b.IsControl() {
+			continue
+		}
+		if err := it.Reset(b); err != nil {
+			return false, place(a.tp, err)
+		}
+		for it.Next(&r) {
+			if r.Offset < a.from {
+				continue
+			}
+			if a.end != record.NoOffset && r.Offset >= a.end {
+				return true, nil
+			}
+			if !yield(r, nil) {
+				return false, nil
+			}
+		}
+		if err := it.Err(); err != nil {
+			return false, place(a.tp, err)
+		}
+	}
+	return true, nil
+}
+
+// spans finds where each partition's read begins and ends.
+func (r *reader) spans(ctx context.Context) ([]span, error) {
+	n, err := r.src.Partitions(ctx, r.topic)
+	if err != nil {
+		return nil, err
+	}
+	first, last := int32(0), int32(n)
+	if r.cfg.one {
+		if r.cfg.partition >= last {
+			return nil, &record.UnknownTopicError{Topic: r.topic, Partition: r.cfg.partition}
+		}
+		first, last = r.cfg.partition, r.cfg.partition+1
+	}
+	spans := make([]span, 0, last-first)
+	for p := first; p < last; p++ {
+		s, err := r.span(ctx, record.TopicPartition{Topic: r.topic, Partition: p})
+		if err != nil {
+			return nil, err
+		}
+		spans = append(spans, s)
+	}
+	return spans, nil
+}
+
+func (r *reader) span(ctx context.Context, tp record.TopicPartition) (span, error) {
+	s := span{
+		cursor: cursor{src: r.src, tp: tp, maxBytes: r.cfg.maxBytes, iso: r.cfg.iso},
+		end:    record.NoOffset,
+	}
+	start, high, err := r.src.Offsets(ctx, tp)
+	if err != nil {
+		return s, place(tp, err)
+	}
+	switch r.cfg.origin {
+	case originStart:
+		s.pos, s.oldest = start, true
+	case originEnd:
+		s.pos = high
+	case originOffset:
+		s.pos = r.cfg.offset
+	}
+	if r.cfg.untilEnd {
+		// Nothing is fetched from a position at or above the end, so nobody
+		// else would notice one that is not in the log.
+		if s.pos < start || s.pos > high {
+			return s, &record.OffsetRangeError{TopicPartition: tp, Offset: s.pos, Start: start, End: high}
+		}
+		s.end = high
+	}
+	return s, nil
+}

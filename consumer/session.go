@@ -1,0 +1,125 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// session keeps the membership alive until Close or an error that ends it. It
+// is one goroutine. It alone adds claims, and it alone says what is wanted.
+func (g *Group) session() {
+	heard := time.Now() // when the last heartbeat that was answered was sent
+	for g.tick() == nil {
+		sent := time.Now()
+		ctx, cancel := context.WithDeadline(g.life, heard.Add(g.cfg.SessionTimeout))
+		assigned, err := g.heartbeat(ctx)
+		cancel()
+		switch {
+		case g.life.Err() != nil:
+			return
+		case err == nil:
+			heard = sent
+			g.assign(assigned)
+			continue
+		case errors.Is(err, record.ErrFenced):
+			g.logger.Warn("member was fenced, joining again", "member", g.Member(), "err", err)
+		case !mayPass(err):
+			g.fail(err)
+			return
+		case time.Since(heard) < g.cfg.SessionTimeout:
+			g.logger.Warn("heartbeat failed, trying again", "err", err)
+			continue
+		default:
+			g.logger.Warn("no heartbeat was answered within the session timeout, joining again", "member", g.Member(), "err", err)
+		}
+		g.lose(g.dropAll())
+		if err := g.join(g.life); err != nil {
+			if g.life.Err() == nil {
+				g.fail(err)
+			}
+			return
+		}
+		heard = time.Now()
+	}
+}
+
+// tick waits for the next moment to send a heartbeat.
+func (g *Group) tick() error {
+	t := time.NewTimer(g.cfg.HeartbeatInterval)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-g.nudge:
+	case <-g.life.Done():
+	}
+	return g.life.Err()
+}
+
+// assign takes over the coordinator's list of what the member should hold. New
+// partitions become claims here, before the next heartbeat, which would
+// otherwise seem to give them up.
+func (g *Group) assign(tps []record.TopicPartition) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	listed := make(map[record.TopicPartition]bool, len(tps))
+	for _, tp := range tps {
+		listed[tp] = true
+		if g.claims[tp] == nil {
+			g.claims[tp] = newClaim(tp)
+			g.ring = append(g.ring, g.claims[tp])
+		}
+	}
+	slices.SortFunc(g.ring, func(a, b *claim) int { return a.tp.Compare(b.tp) })
+	for _, c := range g.ring {
+		c.wanted.Store(listed[c.tp])
+	}
+	signal(g.tidy)
+	signal(g.wake) // one that was unwanted may be wanted again
+}
+
+// held returns what the next heartbeat names as held.
+func (g *Group) held() []record.TopicPartition {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	tps := make([]record.TopicPartition, 0, len(g.ring))
+	for _, c := range g.ring {
+		tps = append(tps, c.tp)
+	}
+	return tps
+}
+
+// dropAll takes all claims away at once: nothing of them is handed out any
+// more and no commit of them is tried.
+func (g *Group) dropAll() []*claim {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	dropped := g.ring
+	for _, c := range dropped {
+		c.wanted.Store(false)
+	}
+	clear(g.claims)
+	g.ring, g.out = nil, nil
+	return dropped
+}
+
+// lose leaves dropped claims to the keeper, which finishes them.
+func (g *Group) lose(dropped []*claim) {
+	g.mu.Lock()
+	g.lost = append(g.lost, dropped...)
+	g.mu.Unlock()
+	signal(g.tidy)
+}
+
+// fail ends the membership with err, which every Poll returns from now on.
+func (g *Group) fail(err error) {
+	g.logger.Error("membership ended", "err", err)
+	g.lose(g.dropAll())
+	g.mu.Lock()
+	g.err = err
+	g.mu.Unlock()
+	signal(g.wake)
+}
