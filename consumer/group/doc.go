@@ -1,0 +1,2 @@
+// Package group is the coordinator of consumer groups.
+package group

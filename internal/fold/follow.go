@@ -1,0 +1,96 @@
+package fold
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+const (
+	fetchBytes = 1 << 20 // of one fetch
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Second
+)
+
+// follow fetches and folds until Close or an error that ends the fold. It is
+// the fold's own goroutine, and alone writes next.
+func (f *Fold) follow() {
+	var it record.Iterator
+	backoff := minBackoff
+	for f.life.Err() == nil {
+		fetched, err := f.partition.Fetch(f.life, f.next, fetchBytes)
+		if err == nil {
+			backoff = minBackoff
+			if err := f.fold(&it, fetched.Batches); err != nil {
+				f.logger.Error("folding stopped", "offset", f.next, "err", err)
+				f.stop(err)
+				return
+			}
+			continue
+		}
+		if f.life.Err() != nil {
+			return
+		}
+		if permanent(err) {
+			f.logger.Error("folding stopped", "offset", f.next, "err", err)
+			f.stop(err)
+			return
+		}
+		f.logger.Warn("fetch failed, trying again", "offset", f.next, "in", backoff, "err", err)
+		if !f.pause(backoff) {
+			return
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// permanent tells errors that asking again does not mend.
+func permanent(err error) bool {
+	var outside *record.OffsetRangeError
+	return errors.Is(err, record.ErrClosed) || errors.Is(err, record.ErrCorrupt) ||
+		errors.As(err, &outside) && outside.Offset < outside.Start // what is trimmed never comes back
+}
+
+// pause waits for d; false when the fold is closed meanwhile.
+func (f *Fold) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-f.life.Done():
+		return false
+	}
+}
+
+// fold takes in the records of batches from next on.
+func (f *Fold) fold(it *record.Iterator, batches []record.Batch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	defer f.advanced()
+	f.state.Lock()
+	defer f.state.Unlock()
+	for _, b := range batches {
+		if err := it.Reset(b); err != nil {
+			return err
+		}
+		var r record.Record
+		for it.Next(&r) {
+			if r.Offset < f.next { // the first batch may begin below
+				continue
+			}
+			if err := f.apply(r); err != nil {
+				return fmt.Errorf("record at offset %d: %w", r.Offset, err)
+			}
+			f.next = r.Offset + 1
+		}
+		if err := it.Err(); err != nil {
+			return err
+		}
+		f.next = max(f.next, b.NextOffset())
+	}
+	return nil
+}
