@@ -3,59 +3,157 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"time"
 
-	"github.com/quorumlog/quorumlog/consumer/group"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlog/quorumlog/internal/fold"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+	"github.com/quorumlog/quorumlog/transport"
 )
 
-// Node is one member of a cluster. Its methods may be called at once.
-type Node struct {
-	cfg Config
-}
+// Services of the endpoint.
+const (
+	serviceRaft transport.Service = 1 + iota
+	serviceProduce
+	serviceFetch
+	serviceControl
+)
 
-var errTodo = errors.New("not built yet")
+// MetadataTopic is the topic of one partition, on every node, that everything
+// else is found through.
+const MetadataTopic = "__cluster_metadata"
+
+// metadataID is the same in every cluster: it must be known before anything is.
+var metadataID = record.TopicID([]byte("quorumlog.meta.1"))
+
+// Node is one member of a cluster. Its methods may be called at once. It owns
+// the replicas placed on it, one goroutine that opens them, and one for each
+// request of another node that has to wait; Close waits for all of them.
+type Node struct {
+	cfg           Config
+	tryTimeout    time.Duration // of one try of a control request
+	appendTimeout time.Duration // of a batch on its way to another node
+	mux           *replica.Mux
+
+	life    context.Context // ends when Close begins
+	end     context.CancelFunc
+	closing sync.Once
+	closed  error // of Close
+
+	mu      sync.Mutex // guards ended, and wg against Add beside Wait
+	ended   bool
+	wg      sync.WaitGroup
+	tabling sync.RWMutex // guards table
+	table   table
+
+	meta        *partition
+	metaReplica *replica.Replica
+	fold        *fold.Fold
+	metadata    *metadata // under fold.View
+
+	placed chan struct{} // capacity 1: there may be replicas to open
+	ids    producerIDs
+}
 
 // Open starts the node. It does not wait for other nodes: calls that need them do.
-func Open(ctx context.Context, cfg Config) (*Node, error) { return nil, errTodo }
-
-// Close hands leaderships over and closes every replica. Idempotent.
-func (n *Node) Close() error { return errTodo }
-
-// CreateTopic makes a topic and waits, bounded by ctx, until each of its partitions has a leader.
-func (n *Node) CreateTopic(ctx context.Context, cfg TopicConfig) (Topic, error) {
-	return Topic{}, errTodo
+func Open(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	n := &Node{
+		cfg:           cfg,
+		tryTimeout:    max(time.Second, 2*cfg.ElectionTimeout),
+		appendTimeout: max(2*time.Second, 4*cfg.ElectionTimeout),
+		mux:           replica.NewMux(cfg.Endpoint, serviceRaft),
+		table:         table{byName: map[string][]*partition{}, byKey: map[partitionKey]*partition{}},
+		metadata:      newMetadata(),
+		placed:        make(chan struct{}, 1),
+		ids:           producerIDs{turn: make(chan struct{}, 1)},
+	}
+	n.life, n.end = context.WithCancel(context.Background())
+	n.meta = n.table.add(record.TopicPartition{Topic: MetadataTopic}, metadataID, cfg.Peers)
+	rep, err := n.openReplica(ctx, n.meta, TopicConfig{})
+	if err != nil {
+		n.end()
+		return nil, errors.Join(err, n.mux.Close())
+	}
+	n.metaReplica = rep
+	n.meta.opened(rep, nil, nil)
+	n.fold = fold.Start(fold.Config{Partition: local{rep, n.meta.tp, cfg.ID}, Apply: n.apply, Logger: cfg.Logger})
+	n.spawn(n.reconcile)
+	cfg.Endpoint.Handle(serviceProduce, n.handleProduce)
+	cfg.Endpoint.Handle(serviceFetch, n.handleFetch)
+	cfg.Endpoint.Handle(serviceControl, n.handleControl)
+	return n, nil
 }
 
-// Topic returns a topic, or *record.UnknownTopicError.
-func (n *Node) Topic(ctx context.Context, name string) (Topic, error) { return Topic{}, errTodo }
-
-// Topics returns the topics this node knows of, sorted by name, without the internal ones.
-func (n *Node) Topics() []Topic { return nil }
-
-// Partitions returns how many partitions a topic has.
-func (n *Node) Partitions(ctx context.Context, topic string) (int, error) { return 0, errTodo }
-
-// Append hands a batch to the partition's leader.
-func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	done(record.Appended{}, errTodo)
+// apply folds one record of the metadata partition.
+func (n *Node) apply(r record.Record) error {
+	t, err := n.metadata.fold(r)
+	if err != nil {
+		return err
+	}
+	if t != nil {
+		n.addTopic(*t)
+		select {
+		case n.placed <- struct{}{}:
+		default:
+		}
+	}
+	return nil
 }
 
-// Fetch returns whole batches from an offset on.
-func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
-	return record.Fetched{}, errTodo
+// spawn runs f in a goroutine that Close waits for; false if it is too late.
+func (n *Node) spawn(f func(life context.Context)) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ended {
+		return false
+	}
+	n.wg.Go(func() { f(n.life) })
+	return true
 }
 
-// Offsets returns the log start offset and the high watermark, as the leader knows them.
-func (n *Node) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
-	return 0, 0, errTodo
+// Close hands leaderships over, closes every replica and ends every call with
+// record.ErrClosed. Idempotent. The endpoint and the Stable stay open.
+func (n *Node) Close() error {
+	n.closing.Do(func() { n.closed = n.close() })
+	return n.closed
 }
 
-// NewProducer returns the identity of an idempotent producer.
-func (n *Node) NewProducer(ctx context.Context, name string) (record.ProducerID, record.ProducerEpoch, error) {
-	return 0, 0, errTodo
-}
-
-// Group passes a request to the group's coordinator, wherever that is.
-func (n *Node) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
-	return group.Response{}, errTodo
+func (n *Node) close() error {
+	for _, svc := range []transport.Service{serviceProduce, serviceFetch, serviceControl} {
+		n.cfg.Endpoint.Handle(svc, nil)
+	}
+	n.mu.Lock()
+	n.ended = true
+	n.mu.Unlock()
+	n.end()
+	n.wg.Wait()
+	var closes errgroup.Group
+	closes.SetLimit(64) // they wait for other nodes and for the disk
+	for _, p := range n.all() {
+		closes.Go(func() error {
+			rep, coord := p.take()
+			if rep == nil {
+				return nil
+			}
+			if coord != nil {
+				coord.Close()
+			}
+			if p == n.meta {
+				n.fold.Close()
+			}
+			if err := rep.Close(); err != nil {
+				return fmt.Errorf("close %v: %w", p.tp, err)
+			}
+			return nil
+		})
+	}
+	return errors.Join(closes.Wait(), n.mux.Close())
 }

@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+)
+
+// Append hands a batch to the partition's leader, wherever it is. It does not
+// block and never tries twice. Batches that one goroutine hands over for one
+// partition reach a leader in that order. The batch is copied before Append
+// returns: it stays the caller's, who may send it again. done is called
+// exactly once, perhaps before Append returns, and must not block.
+//
+// *record.NotLeaderError, record.ErrUnreachable, record.ErrOverloaded and
+// record.ErrClosed say that nothing was written and another try makes sense
+// (not on a closed node); *record.OutcomeUnknownError that nobody knows. All
+// others are as for replica.Replica.Append.
+func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	p, err := n.writable(tp)
+	if err != nil {
+		done(record.Appended{}, err)
+		return
+	}
+	hint, rep := p.leader()
+	switch {
+	case hint.node == "":
+		n.seek(p)
+		done(record.Appended{}, &record.NotLeaderError{TopicPartition: tp, Epoch: hint.epoch})
+	case hint.node != n.cfg.ID:
+		n.appendAt(ctx, p, hint.node, b, acks, done)
+	case rep == nil: // our own, but not open yet
+		done(record.Appended{}, p.notLeader(n.cfg.ID))
+	default:
+		n.appendHere(ctx, p, rep, slices.Clone(b), acks, done)
+	}
+}
+
+// writable returns the partition if users may append to it. It does not wait
+// for metadata: Partitions does, and comes first.
+func (n *Node) writable(tp record.TopicPartition) (*partition, error) {
+	if n.life.Err() != nil {
+		return nil, n.closedError()
+	}
+	if isInternal(tp.Topic) {
+		return nil, fmt.Errorf("%w: topic %q is the cluster's own; write to another", record.ErrInvalid, tp.Topic)
+	}
+	return n.known(tp)
+}
+
+func (n *Node) appendHere(ctx context.Context, p *partition, rep *replica.Replica, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	rep.Append(ctx, b, replica.AppendOptions{Acks: acks}, func(a record.Appended, err error) {
+		// A replica that has closed under a living node is no more the leader.
+		if errors.Is(err, record.ErrClosed) && n.life.Err() == nil {
+			err = p.notLeader(n.cfg.ID)
+		}
+		done(a, err)
+	})
+}
+
+func (n *Node) appendAt(ctx context.Context, p *partition, node string, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	// A link that swallows everything must not keep the batch for ever.
+	ctx, cancel := context.WithTimeout(ctx, n.appendTimeout)
+	n.cfg.Endpoint.Send(ctx, node, serviceProduce, [][]byte{putProduceRequest(p.key, acks), b}, func(resp []byte, err error) {
+		cancel()
+		var a record.Appended
+		if err == nil {
+			a, err = getProduceAnswer(resp)
+		} else if !errors.Is(err, record.ErrUnreachable) && !errors.Is(err, record.ErrClosed) {
+			err = &record.OutcomeUnknownError{TopicPartition: p.tp, Err: fmt.Errorf("node %q: %w", node, err)}
+		}
+		if err != nil && retriable(err) {
+			n.misrouted(p, node, err)
+		}
+		done(a, err)
+	})
+}
+
+// handleProduce is the other side of appendAt.
+func (n *Node) handleProduce(ctx context.Context, _ string, req []byte, reply func([][]byte, error)) {
+	refuse := func(err error) { reply([][]byte{errorAnswer(n.forPeer(err))}, nil) }
+	key, acks, b, err := getProduceRequest(req)
+	if err != nil {
+		refuse(err)
+		return
+	}
+	p, rep, err := n.leading(key)
+	if err != nil {
+		refuse(err)
+		return
+	}
+	n.appendHere(ctx, p, rep, b, acks, func(a record.Appended, err error) {
+		if err != nil {
+			refuse(err)
+			return
+		}
+		reply([][]byte{putProduceAnswer(a)}, nil)
+	})
+}
+
+// leading returns the replica of a partition that this node leads.
+func (n *Node) leading(key partitionKey) (*partition, *replica.Replica, error) {
+	p := n.byKey(key)
+	if p == nil {
+		return nil, nil, fmt.Errorf("node %q has not heard of the partition yet: %w", n.cfg.ID, record.ErrUnreachable)
+	}
+	if hint, rep := p.leader(); rep != nil && hint.node == n.cfg.ID {
+		return p, rep, nil
+	}
+	return nil, nil, p.notLeader(n.cfg.ID)
+}
+
+// forPeer is an error as another node should see it: that this one has closed
+// must not look as if the asking one had.
+func (n *Node) forPeer(err error) error {
+	if errors.Is(err, record.ErrClosed) && !errors.Is(err, record.ErrOutcomeUnknown) {
+		return fmt.Errorf("node %q has closed: %w", n.cfg.ID, record.ErrUnreachable)
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// What a control request asks for.
+const (
+	opLeader   = "leader"   // who leads the partition, as far as you know?
+	opReady    = "ready"    // do you lead it?
+	opStatus   = "status"   // its epoch and offsets, as its leader
+	opOffsets  = "offsets"  // the same, certain to be newer than the request
+	opTransfer = "transfer" // hand leadership to another replica
+	opGroup    = "group"    // a group's request to its coordinator
+	// To the leader of the metadata partition:
+	opSync         = "sync" // how far must one fold to know what is known now?
+	opCreateTopic  = "create-topic"
+	opProducerIDs  = "producer-ids"
+	opProducerName = "producer-name"
+)
+
+// request is a control request; an op uses only some of its fields.
+type request struct {
+	Op        string         `json:"op"`
+	ID        record.TopicID `json:"id"`
+	Partition int32          `json:"partition"`
+	Name      string         `json:"name,omitempty"` // of a producer or a group
+	Topic     *TopicConfig   `json:"topic,omitempty"`
+	NewID     record.TopicID `json:"newID"` // of Topic
+	Group     *group.Request `json:"group,omitempty"`
+}
+
+// answer is the answer to a control request.
+type answer struct {
+	Leader   string             `json:"leader,omitempty"`
+	Epoch    record.LeaderEpoch `json:"epoch,omitempty"`
+	Start    record.Offset      `json:"start,omitempty"`
+	High     record.Offset      `json:"high,omitempty"`
+	End      record.Offset      `json:"end,omitempty"`
+	Upto     record.Offset      `json:"upto,omitempty"` // fold the metadata to here to see what was decided
+	Producer identity           `json:"producer"`
+	Topic    *Topic             `json:"topic,omitempty"`
+	Group    *group.Response    `json:"group,omitempty"`
+}
+
+// control asks one node, which may be this one, and waits for its answer at
+// most for one try.
+func (n *Node) control(ctx context.Context, node string, req request) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.tryTimeout)
+	defer cancel()
+	if node == n.cfg.ID {
+		return n.answerControl(ctx, req)
+	}
+	type result struct {
+		a   answer
+		err error
+	}
+	ch := make(chan result, 1)
+	n.sendControl(ctx, node, req, func(a answer, err error) { ch <- result{a, err} })
+	r := <-ch // the endpoint ends the wait when ctx ends
+	return r.a, r.err
+}
+
+// sendControl asks another node; done is called once.
+func (n *Node) sendControl(ctx context.Context, node string, req request, done func(answer, error)) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		done(answer{}, err)
+		return
+	}
+	n.cfg.Endpoint.Send(ctx, node, serviceControl, [][]byte{body}, func(resp []byte, err error) {
+		var a answer
+		if err == nil {
+			if resp, err = answerBody(resp, 1); err == nil {
+				err = json.Unmarshal(resp, &a)
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("node %q: %w", node, err)
+		}
+		done(a, err)
+	})
+}
+
+// handleControl is the other side of sendControl.
+func (n *Node) handleControl(ctx context.Context, _ string, body []byte, reply func([][]byte, error)) {
+	var req request
+	if err := json.Unmarshal(body, &req); err != nil {
+		reply([][]byte{errorAnswer(err)}, nil)
+		return
+	}
+	started := n.spawn(func(life context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, n.tryTimeout)
+		defer cancel()
+		defer context.AfterFunc(life, cancel)()
+		a, err := n.answerControl(ctx, req)
+		var buf []byte
+		if err == nil {
+			buf, err = json.Marshal(a)
+		}
+		if err != nil {
+			reply([][]byte{errorAnswer(n.forPeer(err))}, nil)
+			return
+		}
+		reply([][]byte{{answerOK}, buf}, nil)
+	})
+	if !started {
+		reply([][]byte{errorAnswer(n.forPeer(n.closedError()))}, nil)
+	}
+}
+
+// answerControl does what a request asks for.
+func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
+	switch req.Op {
+	case opSync, opCreateTopic, opProducerIDs, opProducerName:
+		return n.decide(ctx, req)
+	case opLeader:
+		p := n.byKey(partitionKey{req.ID, req.Partition})
+		if p == nil {
+			return answer{}, nil // not heard of it yet
+		}
+		hint, _ := p.leader()
+		return answer{Leader: hint.node, Epoch: hint.epoch}, nil
+	}
+	p, rep, err := n.leading(partitionKey{req.ID, req.Partition})
+	if err != nil {
+		return answer{}, err
+	}
+	s := rep.Status()
+	a := answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, High: s.HighWatermark, End: s.EndOffset}
+	switch req.Op {
+	case opReady, opStatus:
+	case opOffsets:
+		a.Epoch, a.High, err = rep.Barrier(ctx)
+	case opTransfer:
+		err = rep.TransferLeadership(ctx)
+	case opGroup:
+		a, err = p.answerGroup(ctx, req)
+	default:
+		err = fmt.Errorf("%w: request %q is not known here; are the nodes of one version?", record.ErrInvalid, req.Op)
+	}
+	return a, err
+}

@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// CreateTopic makes a topic and waits, bounded by ctx, until each of its
+// partitions has a leader that can be reached from here. When only that wait
+// fails, the topic is there, and is returned beside the error.
+// *InvalidTopicError if cfg makes no sense; record.ErrTopicExists.
+func (n *Node) CreateTopic(ctx context.Context, cfg TopicConfig) (Topic, error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return Topic{}, err
+	}
+	defer leave()
+	if isInternal(cfg.Name) {
+		return Topic{}, &InvalidTopicError{Topic: cfg.Name, Reason: `names that begin with "__" are the cluster's own; use another`}
+	}
+	t, err := n.createTopic(ctx, cfg)
+	if err != nil {
+		return Topic{}, err
+	}
+	return t, n.awaitLeaders(ctx, t)
+}
+
+// createTopic returns when this node knows of the new topic.
+func (n *Node) createTopic(ctx context.Context, cfg TopicConfig) (Topic, error) {
+	nodes := len(n.cfg.Peers)
+	if err := cfg.withDefaults(nodes).check(nodes); err != nil {
+		return Topic{}, err
+	}
+	what := fmt.Sprintf("create topic %q", cfg.Name)
+	// The id makes every try the same request.
+	a, err := n.ask(ctx, n.meta, what, request{Op: opCreateTopic, Topic: &cfg, NewID: record.NewTopicID()})
+	if err != nil {
+		return Topic{}, err
+	}
+	if err := n.learned(ctx, what, a.Upto); err != nil {
+		return Topic{}, err
+	}
+	return *a.Topic, nil
+}
+
+// awaitLeaders returns when every partition's leader has answered.
+func (n *Node) awaitLeaders(ctx context.Context, t Topic) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(64)
+	for i := range t.Placement {
+		g.Go(func() error {
+			p, err := n.known(record.TopicPartition{Topic: t.Name(), Partition: int32(i)})
+			if err == nil {
+				_, err = n.ask(ctx, p, fmt.Sprintf("wait for a leader of %v", p.tp), request{Op: opReady})
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// learned waits until this node has folded the metadata below offset upto.
+func (n *Node) learned(ctx context.Context, what string, upto record.Offset) error {
+	if err := n.fold.Wait(ctx, upto); err != nil {
+		if ctx.Err() != nil {
+			return gaveUp(ctx, what, errors.New("this node waits for the metadata"))
+		}
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// Topic returns a topic; *record.UnknownTopicError if there is none. It is made
+// first if Config.AutoCreate says so.
+func (n *Node) Topic(ctx context.Context, name string) (Topic, error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return Topic{}, err
+	}
+	defer leave()
+	return n.topic(ctx, name)
+}
+
+func (n *Node) topic(ctx context.Context, name string) (Topic, error) {
+	if t, ok := n.folded(name); ok {
+		return t, nil
+	}
+	if err := checkName(name); err != nil {
+		return Topic{}, err
+	}
+	// It may be new. Catch up with all that was decided before this call.
+	what := fmt.Sprintf("look up topic %q", name)
+	a, err := n.ask(ctx, n.meta, what, request{Op: opSync})
+	if err != nil {
+		return Topic{}, err
+	}
+	if err := n.learned(ctx, what, a.Upto); err != nil {
+		return Topic{}, err
+	}
+	if t, ok := n.folded(name); ok {
+		return t, nil
+	}
+	if !n.cfg.AutoCreate || isInternal(name) {
+		return Topic{}, &record.UnknownTopicError{Topic: name, Partition: -1}
+	}
+	cfg := n.cfg.Defaults
+	cfg.Name = name
+	t, err := n.createTopic(ctx, cfg)
+	if errors.Is(err, record.ErrTopicExists) { // somebody was faster
+		return n.topic(ctx, name)
+	}
+	if err != nil {
+		return Topic{}, err
+	}
+	return t, n.awaitLeaders(ctx, t)
+}
+
+// folded looks a topic up in what this node knows.
+func (n *Node) folded(name string) (t Topic, ok bool) {
+	n.fold.View(func() { t, ok = n.metadata.topics[name] })
+	return t, ok
+}
+
+// Topics returns the topics this node knows of, sorted by name, without the
+// cluster's own. It asks nobody, so it may lag a little.
+func (n *Node) Topics() (topics []Topic) {
+	n.fold.View(func() { topics = n.metadata.sortedTopics() })
+	return topics
+}
+
+// Partitions returns how many partitions a topic has, as Topic does.
+func (n *Node) Partitions(ctx context.Context, topic string) (int, error) {
+	t, err := n.Topic(ctx, topic)
+	return t.Partitions(), err
+}
+
+// decide answers what only the leader of the metadata partition can.
+func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
+	if req.Op == opSync {
+		_, a.Upto, err = n.metaReplica.Barrier(ctx)
+		return a, err
+	}
+	if req.Op == opCreateTopic && req.Topic == nil {
+		return a, errFrame
+	}
+	err = n.fold.Propose(ctx, func(record.LeaderEpoch) (records []record.Record, err error) {
+		switch req.Op {
+		case opCreateTopic:
+			var t Topic
+			t, records, err = n.metadata.createTopic(*req.Topic, req.NewID, n.cfg.Peers)
+			a.Topic = &t
+		case opProducerIDs:
+			a.Producer.ID, records, err = n.metadata.takeProducerIDs(producerBlock)
+		case opProducerName:
+			a.Producer, records, err = n.metadata.takeProducerName(req.Name)
+		}
+		return records, err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	n.fold.View(func() { a.Upto = n.metadata.next })
+	return a, nil
+}

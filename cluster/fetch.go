@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+	"github.com/quorumlog/quorumlog/transport"
+)
+
+const (
+	// fetchSlice is how long one try waits for records. After it the caller
+	// looks for the leader anew, so a cut link or a deposed leader cannot hold
+	// it for ever.
+	fetchSlice        = 500 * time.Millisecond
+	defaultFetchBytes = 1 << 20
+)
+
+// Fetch returns whole batches from the one that holds offset from, read at the
+// partition's leader: about maxBytes (default 1 MiB), but at least one. It
+// waits until there is one and looks for the new leader after a change, until
+// ctx ends. *record.OffsetRangeError if from lies outside the log.
+func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return record.Fetched{}, err
+	}
+	defer leave()
+	if from < 0 {
+		return record.Fetched{}, fmt.Errorf("%v: %w: offset %d is negative; begin at 0 or at the log start offset", tp, record.ErrInvalid, from)
+	}
+	p, err := n.find(ctx, tp)
+	if err != nil {
+		return record.Fetched{}, err
+	}
+	req := fetchRequest{key: p.key, from: from, maxBytes: cmp.Or(max(maxBytes, 0), defaultFetchBytes), wait: fetchSlice, iso: iso}
+	what := fmt.Sprintf("wait for records of %v at offset %d", tp, from)
+	var f record.Fetched
+	for {
+		err = n.atLeader(ctx, p, what, func(ctx context.Context, node string) (err error) {
+			f, err = n.fetchAt(ctx, p, node, req)
+			return err
+		})
+		switch {
+		case err != nil:
+			return record.Fetched{}, err
+		case len(f.Batches) > 0:
+			return f, nil
+		case ctx.Err() != nil:
+			return record.Fetched{}, gaveUp(ctx, what, nil)
+		}
+	}
+}
+
+// fetchAt asks one node, which may be this one, for one slice of time.
+func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetchRequest) (record.Fetched, error) {
+	if node == n.cfg.ID {
+		rep, _, err := p.state()
+		if rep == nil {
+			if err == nil {
+				err = p.notLeader(n.cfg.ID)
+			}
+			return record.Fetched{}, err
+		}
+		f, err := rep.Read(req.from, req.maxBytes, req.iso)
+		if err != nil || len(f.Batches) > 0 {
+			return f, err
+		}
+		return n.await(ctx, p, rep, req)
+	}
+	ctx, cancel := context.WithTimeout(ctx, req.wait+n.tryTimeout)
+	defer cancel()
+	resp, err := transport.Call(ctx, n.cfg.Endpoint, node, serviceFetch, req.put())
+	if err != nil {
+		return record.Fetched{}, fmt.Errorf("node %q: %w", node, err)
+	}
+	return getFetchAnswer(resp)
+}
+
+// await waits for records at this node's replica for one slice of time. Without
+// any it fails when the replica does not lead (any more).
+func (n *Node) await(ctx context.Context, p *partition, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
+	slice, cancel := context.WithTimeout(ctx, req.wait)
+	defer cancel()
+	if err := rep.Wait(slice, req.from); err != nil && slice.Err() == nil {
+		return record.Fetched{}, err
+	}
+	f, err := rep.Read(req.from, req.maxBytes, req.iso)
+	if hint, _ := p.leader(); err == nil && len(f.Batches) == 0 && hint.node != n.cfg.ID {
+		err = p.notLeader(n.cfg.ID)
+	}
+	return f, err
+}
+
+// handleFetch is the other side of fetchAt. What can be read is answered at
+// once, else a goroutine waits.
+func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply func([][]byte, error)) {
+	respond := func(f record.Fetched, err error) {
+		if err != nil {
+			reply([][]byte{errorAnswer(n.forPeer(err))}, nil)
+			return
+		}
+		reply(putFetchAnswer(f), nil)
+	}
+	req, err := getFetchRequest(body)
+	if err != nil {
+		respond(record.Fetched{}, err)
+		return
+	}
+	p, rep, err := n.leading(req.key)
+	if err != nil {
+		respond(record.Fetched{}, err)
+		return
+	}
+	f, err := rep.Read(req.from, req.maxBytes, req.iso)
+	if err != nil || len(f.Batches) > 0 {
+		respond(f, err)
+		return
+	}
+	started := n.spawn(func(life context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(life, cancel)()
+		f, err := n.await(ctx, p, rep, req)
+		if life.Err() != nil {
+			err = n.closedError()
+		}
+		respond(f, err)
+	})
+	if !started {
+		respond(record.Fetched{}, n.closedError())
+	}
+}
+
+// Offsets returns the log start offset and the high watermark. What was
+// acknowledged before the call lies below the high watermark it returns.
+func (n *Node) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer leave()
+	p, err := n.find(ctx, tp)
+	if err != nil {
+		return 0, 0, err
+	}
+	a, err := n.ask(ctx, p, fmt.Sprintf("offsets of %v", tp), request{Op: opOffsets})
+	return a.Start, a.High, err
+}
+
+// ask sends a control request about p to its leader.
+func (n *Node) ask(ctx context.Context, p *partition, what string, req request) (a answer, err error) {
+	req.ID, req.Partition = p.key.topic, p.key.partition
+	err = n.atLeader(ctx, p, what, func(ctx context.Context, node string) (err error) {
+		a, err = n.control(ctx, node, req)
+		return err
+	})
+	return a, err
+}

@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+)
+
+// OffsetsTopic holds what groups have committed, and who is in them. It is
+// made when the first group is used.
+const OffsetsTopic = "__consumer_offsets"
+
+const offsetsPartitions = 4 // groups are spread over so many coordinators
+
+// Group passes a request to the group's coordinator, wherever that is. It waits
+// for the next coordinator after a change, until ctx ends.
+func (n *Node) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return group.Response{}, err
+	}
+	defer leave()
+	if name == "" {
+		return group.Response{}, fmt.Errorf("%w: the group's name is empty; give it a name", record.ErrInvalid)
+	}
+	p, err := n.groupPartition(ctx, name)
+	if err != nil {
+		return group.Response{}, err
+	}
+	a, err := n.ask(ctx, p, fmt.Sprintf("group %q", name), request{Op: opGroup, Name: name, Group: &req})
+	if err != nil {
+		return group.Response{}, err
+	}
+	return *a.Group, nil
+}
+
+// groupPartition returns the partition a group's records are in.
+func (n *Node) groupPartition(ctx context.Context, name string) (*partition, error) {
+	t, err := n.topic(ctx, OffsetsTopic)
+	if errors.Is(err, record.ErrUnknownTopic) {
+		t, err = n.createTopic(ctx, TopicConfig{Name: OffsetsTopic, Partitions: offsetsPartitions})
+	}
+	if errors.Is(err, record.ErrTopicExists) { // somebody was faster
+		t, err = n.topic(ctx, OffsetsTopic)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return n.known(record.TopicPartition{Topic: OffsetsTopic, Partition: int32(h.Sum32() % uint32(t.Partitions()))})
+}
+
+// startCoordinator starts the coordinator beside a replica of the offsets topic.
+func (n *Node) startCoordinator(tp record.TopicPartition, rep *replica.Replica) *group.Coordinator {
+	return group.Start(group.Config{
+		Partition: local{rep, tp, n.cfg.ID},
+		Partitions: func(topic string) int {
+			n.tabling.RLock()
+			defer n.tabling.RUnlock()
+			return len(n.table.byName[topic])
+		},
+		Logger: n.cfg.Logger,
+	})
+}
+
+// answerGroup has this node's coordinator answer.
+func (p *partition) answerGroup(ctx context.Context, req request) (answer, error) {
+	_, coord, _ := p.state()
+	if coord == nil || req.Group == nil {
+		return answer{}, fmt.Errorf("%w: %v has no groups", record.ErrInvalid, p.tp)
+	}
+	resp, err := coord.Do(ctx, req.Name, *req.Group)
+	return answer{Group: &resp}, err
+}

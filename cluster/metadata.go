@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Constants of the metadata format.
+const (
+	metadataVersion   = 1
+	keyTopic          = "topic/"
+	keyProducer       = "producer/"
+	keyProducerIDs    = "producer-ids"
+	producerBlock     = 1000
+	lastProducerEpoch = 32766 // as in Kafka: 2^15-1 is kept for fencing
+)
+
+// metadata is what the records of the metadata partition add up to. The
+// decisions are functions of it and return the records that make them true;
+// fold is the only one to change it.
+type metadata struct {
+	topics    map[string]Topic
+	nextID    record.ProducerID // no producer has this id or a higher one
+	producers map[string]identity
+	next      record.Offset // the first one that is not folded yet
+}
+
+func newMetadata() *metadata {
+	return &metadata{topics: map[string]Topic{}, producers: map[string]identity{}}
+}
+
+// identity is what a producer stamps its batches with.
+type identity struct {
+	ID    record.ProducerID    `json:"id"`
+	Epoch record.ProducerEpoch `json:"epoch"`
+}
+
+// Values of the records. V is their version.
+type (
+	topicValue struct {
+		V     int   `json:"v"`
+		Topic Topic `json:"topic"`
+	}
+	producerIDsValue struct {
+		V    int               `json:"v"`
+		Next record.ProducerID `json:"next"`
+	}
+	producerValue struct {
+		V int `json:"v"`
+		identity
+	}
+)
+
+// fold takes in one record. A topic is returned if it is new.
+func (m *metadata) fold(r record.Record) (*Topic, error) {
+	m.next = r.Offset + 1
+	key := string(r.Key)
+	var version struct{ V int }
+	if err := json.Unmarshal(r.Value, &version); err != nil {
+		return nil, fmt.Errorf("metadata record %q at offset %d: %w", key, r.Offset, err)
+	}
+	if version.V != metadataVersion {
+		return nil, fmt.Errorf("metadata record %q at offset %d has version %d, this build knows %d", key, r.Offset, version.V, metadataVersion)
+	}
+	var err error
+	switch {
+	case strings.HasPrefix(key, keyTopic):
+		var v topicValue
+		if err = json.Unmarshal(r.Value, &v); err == nil {
+			m.topics[v.Topic.Config.Name] = v.Topic
+			return &v.Topic, nil
+		}
+	case strings.HasPrefix(key, keyProducer):
+		var v producerValue
+		if err = json.Unmarshal(r.Value, &v); err == nil {
+			m.producers[strings.TrimPrefix(key, keyProducer)] = v.identity
+		}
+	case key == keyProducerIDs:
+		var v producerIDsValue
+		if err = json.Unmarshal(r.Value, &v); err == nil {
+			m.nextID = v.Next
+		}
+	default:
+		err = fmt.Errorf("this build does not know the key")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("metadata record %q at offset %d: %w", key, r.Offset, err)
+	}
+	return nil, nil
+}
+
+// createTopic decides on a new topic. id is the caller's choice: when the same
+// request comes again, because its first answer was lost, the topic of that id
+// is the answer.
+func (m *metadata) createTopic(cfg TopicConfig, id record.TopicID, nodes []string) (Topic, []record.Record, error) {
+	if t, ok := m.topics[cfg.Name]; ok {
+		if t.ID == id {
+			return t, nil, nil
+		}
+		return Topic{}, nil, fmt.Errorf("topic %q: %w", cfg.Name, record.ErrTopicExists)
+	}
+	cfg = cfg.withDefaults(len(nodes))
+	if err := cfg.check(len(nodes)); err != nil {
+		return Topic{}, nil, err
+	}
+	var existing [][]string
+	for _, t := range m.topics {
+		existing = append(existing, t.Placement...)
+	}
+	t := Topic{Config: cfg, ID: id, Placement: place(nodes, existing, cfg.Partitions, cfg.Replicas)}
+	r, err := metadataRecord(keyTopic+cfg.Name, topicValue{V: metadataVersion, Topic: t})
+	return t, []record.Record{r}, err
+}
+
+// takeProducerIDs decides on the next count ids, which nobody else gets.
+func (m *metadata) takeProducerIDs(count int) (record.ProducerID, []record.Record, error) {
+	first := m.nextID
+	r, err := metadataRecord(keyProducerIDs, producerIDsValue{V: metadataVersion, Next: first + record.ProducerID(count)})
+	return first, []record.Record{r}, err
+}
+
+// takeProducerName decides on the identity of the next holder of a name: the
+// same id with a higher epoch, so that the holder before is fenced. When the
+// epochs are used up it is a new id.
+func (m *metadata) takeProducerName(name string) (identity, []record.Record, error) {
+	var records []record.Record
+	who, known := m.producers[name]
+	if known && who.Epoch < lastProducerEpoch {
+		who.Epoch++
+	} else {
+		id, ids, err := m.takeProducerIDs(1)
+		if err != nil {
+			return identity{}, nil, err
+		}
+		who, records = identity{ID: id}, ids
+	}
+	r, err := metadataRecord(keyProducer+name, producerValue{V: metadataVersion, identity: who})
+	return who, append(records, r), err
+}
+
+// sortedTopics returns the topics users made, by name.
+func (m *metadata) sortedTopics() []Topic {
+	var topics []Topic
+	for _, name := range slices.Sorted(maps.Keys(m.topics)) {
+		if !isInternal(name) {
+			topics = append(topics, m.topics[name])
+		}
+	}
+	return topics
+}
+
+func metadataRecord(key string, value any) (record.Record, error) {
+	v, err := json.Marshal(value)
+	return record.Record{Key: []byte(key), Value: v}, err
+}

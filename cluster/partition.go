@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+)
+
+// partition is what this node knows of one partition: its replica here, if it
+// has one, and who leads.
+type partition struct {
+	tp    record.TopicPartition
+	key   partitionKey
+	nodes []string // that hold a replica
+
+	mu      sync.Mutex
+	rep     *replica.Replica // nil before it is open, or when it is elsewhere
+	openErr error            // why it could not be opened
+	coord   *group.Coordinator     // of a partition of the offsets topic, beside rep
+	hint    leaderHint       // what other nodes said
+	seeking bool             // a goroutine is asking the others
+	changed chan struct{}    // closed and replaced when rep or hint changes
+}
+
+// leaderHint is who leads in the newest epoch heard of. node is "" when that
+// one is not known, or did not answer.
+type leaderHint struct {
+	node  string
+	epoch record.LeaderEpoch
+}
+
+func newPartition(tp record.TopicPartition, id record.TopicID, nodes []string) *partition {
+	return &partition{
+		tp: tp, key: partitionKey{id, tp.Partition}, nodes: nodes,
+		changed: make(chan struct{}),
+	}
+}
+
+// leader returns who leads as far as is known here, with the replica of this
+// node, if any.
+func (p *partition) leader() (leaderHint, *replica.Replica) {
+	p.mu.Lock()
+	hint, rep := p.hint, p.rep
+	p.mu.Unlock()
+	if rep == nil {
+		return hint, nil
+	}
+	node, epoch := rep.Leader()
+	if node != "" && epoch >= hint.epoch || hint.node == "" {
+		hint = leaderHint{node, max(epoch, hint.epoch)}
+	}
+	return hint, rep
+}
+
+// notLeader is the answer of a node that cannot do what only the leader can.
+func (p *partition) notLeader(self string) error {
+	hint, _ := p.leader()
+	if hint.node == self { // not any more, or not yet
+		hint.node = ""
+	}
+	return &record.NotLeaderError{TopicPartition: p.tp, Leader: hint.node, Epoch: hint.epoch}
+}
+
+// learn takes in what another node said about the leader.
+func (p *partition) learn(h leaderHint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.epoch > p.hint.epoch || h.epoch == p.hint.epoch && p.hint.node == "" && h.node != "" {
+		p.hint = h
+		p.fire()
+	}
+}
+
+// doubt forgets a leader that did not answer.
+func (p *partition) doubt(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hint.node == node {
+		p.hint.node = ""
+	}
+}
+
+// fire wakes who waits for a change. p.mu is held.
+func (p *partition) fire() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// pause waits for d, or until another leader than the one tried is known.
+func (p *partition) pause(ctx context.Context, d time.Duration, tried leaderHint) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		here, replica := p.signals() // before looking, so that nothing is missed
+		if hint, _ := p.leader(); hint.node != "" && hint != tried {
+			return
+		}
+		select {
+		case <-here:
+		case <-replica:
+		case <-t.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// signals are closed at the next change of what leader returns.
+func (p *partition) signals() (here, replica <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rep != nil {
+		replica = p.rep.Changed()
+	}
+	return p.changed, replica
+}
+
+// opened keeps what came of opening this node's replica.
+func (p *partition) opened(rep *replica.Replica, coord *group.Coordinator, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rep, p.coord, p.openErr = rep, coord, err
+	p.fire()
+}
+
+// take removes the replica, so that it is closed once.
+func (p *partition) take() (*replica.Replica, *group.Coordinator) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rep, coord := p.rep, p.coord
+	p.rep, p.coord = nil, nil
+	return rep, coord
+}
+
+// state returns the replica and the coordinator of this node, or why there are none.
+func (p *partition) state() (*replica.Replica, *group.Coordinator, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rep, p.coord, p.openErr
+}

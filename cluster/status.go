@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// PartitionStatus is the state of one partition, as its leader gave it.
+type PartitionStatus struct {
+	Partition int32
+	Leader    string             // "" when it is not known
+	Epoch     record.LeaderEpoch // of that leader
+	Replicas  []string           // the nodes that hold it; the first one should lead
+	// StartOffset <= HighWatermark <= EndOffset; all are record.NoOffset when
+	// no leader answered.
+	StartOffset, HighWatermark, EndOffset record.Offset
+	Err                                   error // why no leader answered
+}
+
+// Status returns the state of each partition of a topic. A partition whose
+// leader does not answer to one try is shown as such.
+func (n *Node) Status(ctx context.Context, topic string) ([]PartitionStatus, error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	t, err := n.topic(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	status := make([]PartitionStatus, t.Partitions())
+	var g errgroup.Group
+	g.SetLimit(64)
+	for i := range status {
+		g.Go(func() error {
+			status[i] = n.partitionStatus(ctx, record.TopicPartition{Topic: topic, Partition: int32(i)})
+			return nil
+		})
+	}
+	_ = g.Wait() // each status holds its own error
+	return status, nil
+}
+
+func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) PartitionStatus {
+	s := PartitionStatus{
+		Partition:   tp.Partition,
+		StartOffset: record.NoOffset, HighWatermark: record.NoOffset, EndOffset: record.NoOffset,
+	}
+	p, err := n.known(tp)
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	s.Replicas = p.nodes
+	ctx, cancel := context.WithTimeout(ctx, n.tryTimeout)
+	defer cancel()
+	a, err := n.ask(ctx, p, fmt.Sprintf("status of %v", tp), request{Op: opStatus})
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	s.Leader, s.Epoch = a.Leader, a.Epoch
+	s.StartOffset, s.HighWatermark, s.EndOffset = a.Start, a.High, a.End
+	return s
+}
+
+// TransferLeadership has the partition's leader hand over to the replica that
+// is most up to date.
+func (n *Node) TransferLeadership(ctx context.Context, tp record.TopicPartition) error {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	p, err := n.find(ctx, tp)
+	if err != nil {
+		return err
+	}
+	_, err = n.ask(ctx, p, fmt.Sprintf("transfer leadership of %v", tp), request{Op: opTransfer})
+	return err
+}

@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// table finds partitions by the name users give, and by the key nodes give.
+type table struct {
+	byName map[string][]*partition // by topic, then by number
+	byKey  map[partitionKey]*partition
+}
+
+// add must be called for a topic's partitions in order.
+func (t *table) add(tp record.TopicPartition, id record.TopicID, nodes []string) *partition {
+	p := newPartition(tp, id, nodes)
+	t.byName[tp.Topic] = append(t.byName[tp.Topic], p)
+	t.byKey[p.key] = p
+	return p
+}
+
+func (n *Node) addTopic(t Topic) {
+	n.tabling.Lock()
+	defer n.tabling.Unlock()
+	for i, nodes := range t.Placement {
+		n.table.add(record.TopicPartition{Topic: t.Name(), Partition: int32(i)}, t.ID, nodes)
+	}
+}
+
+// known returns a partition this node knows of; *record.UnknownTopicError otherwise.
+func (n *Node) known(tp record.TopicPartition) (*partition, error) {
+	n.tabling.RLock()
+	parts := n.table.byName[tp.Topic]
+	n.tabling.RUnlock()
+	switch {
+	case parts == nil:
+		return nil, &record.UnknownTopicError{Topic: tp.Topic, Partition: -1}
+	case tp.Partition < 0 || int(tp.Partition) >= len(parts):
+		return nil, &record.UnknownTopicError{Topic: tp.Topic, Partition: tp.Partition}
+	}
+	return parts[tp.Partition], nil
+}
+
+// find is known, after a look at the newest metadata if need be.
+func (n *Node) find(ctx context.Context, tp record.TopicPartition) (*partition, error) {
+	if p, err := n.known(tp); err == nil {
+		return p, nil
+	}
+	if _, err := n.topic(ctx, tp.Topic); err != nil {
+		return nil, err
+	}
+	return n.known(tp)
+}
+
+func (n *Node) byKey(k partitionKey) *partition {
+	n.tabling.RLock()
+	defer n.tabling.RUnlock()
+	return n.table.byKey[k]
+}
+
+func (n *Node) all() []*partition {
+	n.tabling.RLock()
+	defer n.tabling.RUnlock()
+	return slices.Collect(maps.Values(n.table.byKey))
+}
