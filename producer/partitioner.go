@@ -22,8 +22,8 @@ type Picker interface {
 }
 
 // ByKey maps a key to the partition that Kafka's clients map it to, so records
-// of one key stay in order. Records without a key fill one batch of a partition
-// and go on with another, picked at random.
+// of one key stay in order. Records without a key fill one batch together; the
+// partition of each such batch is picked at random.
 func ByKey(string) Picker { return &byKey{sticky: -1} }
 
 type byKey struct{ sticky int }

@@ -1,0 +1,192 @@
+package producer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// add copies r into the open batch of its partition. It returns nil or why r
+// was refused; it was not written then.
+func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool) error {
+	if err := ctx.Err(); err != nil {
+		return notWritten(r.Topic, err)
+	}
+	if r.Topic == "" {
+		return fmt.Errorf("%w: the record has no topic", record.ErrInvalid)
+	}
+	size := record.SizeOf(r)
+	if record.HeaderSize+size > p.cfg.BatchBytes {
+		return &record.TooLargeError{What: "record", Size: size, Limit: p.cfg.BatchBytes - record.HeaderSize}
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.refusal(); err != nil {
+		return err
+	}
+	t := p.topics[r.Topic]
+	if t == nil {
+		var err error
+		if t, err = p.learn(ctx, r.Topic); err != nil {
+			return err
+		}
+	}
+	if !p.buffer.take(int64(size)) {
+		if !wait {
+			return fmt.Errorf("%w: the producer's buffer of %d bytes is full", record.ErrOverloaded, p.buffer.limit)
+		}
+		if err := p.waitForSpace(ctx, r.Topic, int64(size)); err != nil {
+			return err
+		}
+	}
+	p.scratch = *r
+	err := p.put(t, size, s)
+	p.scratch = record.Record{} // the caller's slices are its own again
+	if err != nil {
+		p.buffer.release(int64(size))
+	}
+	return err
+}
+
+// put adds the scratch record, whose bytes are taken, to a batch of t.
+func (p *Producer) put(t *topic, size int, s slot) error {
+	r := &p.scratch
+	n := t.picker.Pick(r, len(t.parts))
+	if n < 0 {
+		return fmt.Errorf("%w: partition %d of topic %q", record.ErrInvalid, n, r.Topic)
+	}
+	if n >= len(t.parts) {
+		return &record.UnknownTopicError{Topic: r.Topic, Partition: int32(n)}
+	}
+	pt := t.parts[n]
+	if pt.open != nil && pt.open.builder.Len()+size > p.cfg.BatchBytes {
+		pt.seal()
+		p.mark(pt)
+	}
+	b := pt.open
+	if b == nil {
+		b = p.newBatch(pt)
+	}
+	if err := b.builder.Append(r); err != nil {
+		if pt.open == nil {
+			p.spare.putBuilder(b)
+			p.spare.putSlots(b)
+		}
+		return err
+	}
+	if pt.open == nil {
+		pt.open = b
+		p.schedule(b.deadline)
+		if p.cfg.Linger > 0 {
+			p.schedule(b.lingerUntil)
+		}
+		if p.sendable(pt, time.Time{}) {
+			p.mark(pt)
+		}
+	}
+	if s.wait != nil {
+		s.wait.batch, s.wait.index = b, len(b.slots)
+	}
+	b.slots = append(b.slots, s)
+	b.bytes += int64(size)
+	return nil
+}
+
+func (p *Producer) newBatch(pt *partition) *batch {
+	now := time.Now()
+	b := &batch{pt: pt, deadline: now.Add(p.cfg.DeliveryTimeout)}
+	if p.cfg.Linger > 0 {
+		b.lingerUntil = now.Add(p.cfg.Linger)
+	}
+	b.builder, b.slots = p.spare.take()
+	return b
+}
+
+// learn asks the cluster for the partitions of a topic, without the lock.
+func (p *Producer) learn(ctx context.Context, name string) (*topic, error) {
+	p.mu.Unlock()
+	n, err := p.cluster.Partitions(ctx, name)
+	p.mu.Lock()
+	if err != nil {
+		return nil, notWritten(name, err)
+	}
+	if err := p.refusal(); err != nil {
+		return nil, err
+	}
+	if t := p.topics[name]; t != nil {
+		return t, nil // another caller was faster
+	}
+	if n < 1 {
+		return nil, &record.UnknownTopicError{Topic: name, Partition: -1}
+	}
+	t := &topic{picker: p.cfg.Partitioner(name), parts: make([]*partition, n)}
+	for i := range t.parts {
+		t.parts[i] = &partition{tp: record.TopicPartition{Topic: name, Partition: int32(i)}, picker: t.picker}
+	}
+	p.topics[name] = t
+	p.parts = append(p.parts, t.parts...)
+	return t, nil
+}
+
+// waitForSpace waits in line for size bytes, without the lock. Meanwhile no
+// batch lingers.
+func (p *Producer) waitForSpace(ctx context.Context, topic string, size int64) error {
+	tk := p.buffer.queue(size)
+	p.markAll()
+	p.mu.Unlock()
+	var err error
+	select {
+	case <-tk.granted:
+	case <-p.refuse:
+	case <-ctx.Done():
+		err = notWritten(topic, fmt.Errorf("waited for space in the producer's buffer: %w", ctx.Err()))
+	}
+	p.mu.Lock()
+	if err == nil {
+		err = p.refusal()
+	}
+	if err != nil {
+		p.buffer.leave(tk)
+	}
+	return err
+}
+
+// spares keeps builders and slots for the next batches.
+type spares struct {
+	builders []*record.Builder
+	slots    [][]slot
+}
+
+// maxSpares is about how many batches are between open and encoded, or between
+// finished and called back, in a busy producer.
+const maxSpares = 8
+
+func (s *spares) take() (*record.Builder, []slot) {
+	b, slots := new(record.Builder), []slot(nil)
+	if n := len(s.builders); n > 0 {
+		b, s.builders = s.builders[n-1], s.builders[:n-1]
+	}
+	if n := len(s.slots); n > 0 {
+		slots, s.slots = s.slots[n-1], s.slots[:n-1]
+	}
+	return b, slots
+}
+
+func (s *spares) putSlots(b *batch) {
+	if cap(b.slots) > 0 && len(s.slots) < maxSpares {
+		clear(b.slots)
+		s.slots = append(s.slots, b.slots[:0])
+	}
+	b.slots = nil
+}
+
+func (s *spares) putBuilder(b *batch) {
+	if b.builder != nil && len(s.builders) < maxSpares {
+		b.builder.Reset()
+		s.builders = append(s.builders, b.builder)
+	}
+	b.builder = nil
+}

@@ -1,0 +1,74 @@
+package producer
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// renew makes room for a new identity if pt has a gap in its sequences and
+// nothing stands in the way: with a name, whose next epoch fences what is in
+// flight under this one, no partition may have anything in flight.
+func (p *Producer) renew(pt *partition) {
+	if p.cfg.Name == "" {
+		if pt.gap && len(pt.inFlight) == 0 {
+			if p.ident == pt.ident {
+				p.ident = nil
+			}
+			pt.gap, pt.ident = false, nil
+		}
+		return
+	}
+	p.renewing = p.renewing || pt.gap
+	if !p.renewing || p.inFlight > 0 {
+		return
+	}
+	p.renewing, p.ident = false, nil
+	for _, pt := range p.parts {
+		pt.gap, pt.ident = false, nil
+	}
+	p.markAll()
+}
+
+// askIdentity asks the cluster for an identity, on a goroutine of its own,
+// which waits a little after a failure. The sender asks again while there is
+// something to send.
+func (p *Producer) askIdentity() {
+	if p.asking {
+		return
+	}
+	p.asking = true
+	p.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(p.ctx, tryTimeout)
+		defer cancel()
+		id, epoch, err := p.cluster.NewProducer(ctx, p.cfg.Name)
+		if err != nil && p.ctx.Err() == nil {
+			p.cfg.Logger.Warn("no producer identity; trying again", slog.String("producer", p.cfg.Name), slog.Any("error", err))
+			select {
+			case <-time.After(lastBackoff):
+			case <-p.ctx.Done():
+			}
+		}
+
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.asking, p.identErr = false, err
+		switch c := classify(err); {
+		case err == nil:
+			p.ident = &identity{id: id, epoch: epoch}
+		case c == fenced || c == refused:
+			p.fail(err)
+		}
+		p.markAll()
+	})
+}
+
+// stamp returns what the leader recognises b by; nil without idempotence.
+func (b *batch) stamp() *record.ProducerStamp {
+	if b.ident.id == record.NoProducerID {
+		return nil
+	}
+	return &record.ProducerStamp{ID: b.ident.id, Epoch: b.ident.epoch, Sequence: b.seq}
+}

@@ -1,0 +1,195 @@
+package producer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// tryTimeout bounds one try, so that a try swallowed by a broken link does not
+// use up the delivery timeout while another node leads already.
+const tryTimeout = 5 * time.Second
+
+// send is the sender: the one goroutine that hands batches to the cluster, so
+// that those of a partition arrive in order.
+func (p *Producer) send() {
+	for {
+		select {
+		case <-p.wake:
+		case <-p.timer.C:
+		case <-p.ctx.Done():
+			return
+		}
+		p.sendQueued()
+	}
+}
+
+// sendQueued sends what may be sent, one batch of each partition in turn.
+func (p *Producer) sendQueued() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var work []*partition
+	for {
+		now := time.Now()
+		if !p.timerAt.IsZero() && !now.Before(p.timerAt) {
+			p.tick(now)
+		}
+		if len(p.queue) == 0 || p.ctx.Err() != nil {
+			return
+		}
+		work, p.queue = p.queue, work[:0]
+		for _, pt := range work {
+			pt.queued = false
+			b := p.next(pt, now)
+			if b == nil {
+				continue
+			}
+			p.mu.Unlock()
+			p.try(b, b.try, p.tryContext(now))
+			p.mu.Lock()
+			p.spare.putBuilder(b)
+			if pt.waiting() {
+				p.mark(pt)
+			}
+		}
+	}
+}
+
+// next returns the batch of pt to send now, made ready for it, or nil.
+func (p *Producer) next(pt *partition, now time.Time) *batch {
+	if pt.failing || now.Before(pt.retryAt) {
+		return nil
+	}
+	var b *batch
+	switch {
+	case pt.retries > 0:
+		b = pt.inFlight[len(pt.inFlight)-pt.retries]
+		pt.retries--
+	case pt.gap || p.renewing || len(pt.inFlight) >= p.window(pt, now) || !p.sendable(pt, now):
+		return nil
+	case pt.ident == nil && p.ident == nil:
+		p.askIdentity()
+		return nil
+	default:
+		if len(pt.sealed) == 0 {
+			pt.seal()
+		}
+		b = p.first(pt)
+	}
+	b.alone = b == pt.inFlight[0]
+	b.flying = true
+	b.try++
+	pt.flying++
+	return b
+}
+
+// first takes the oldest sealed batch of pt and gives it its sequence.
+func (p *Producer) first(pt *partition) *batch {
+	b := pt.sealed[0]
+	pt.sealed = append(pt.sealed[:0], pt.sealed[1:]...)
+	pt.sealed[:len(pt.sealed)+1][len(pt.sealed)] = nil
+	if len(b.gone) > 0 && b.try == 0 {
+		b.dropGone()
+	}
+	if pt.ident == nil {
+		pt.ident, pt.seq, pt.proven = p.ident, 0, time.Time{}
+	}
+	b.ident, b.seq = pt.ident, pt.seq
+	pt.seq = pt.seq.Add(int32(len(b.slots)))
+	pt.inFlight = append(pt.inFlight, b)
+	p.inFlight++
+	return b
+}
+
+// window returns how many batches of pt may be in flight.
+func (p *Producer) window(pt *partition, now time.Time) int {
+	if !p.cfg.DisableIdempotence && now.Sub(pt.proven) > provenFor {
+		return 1 // the leader would take any sequence as the first
+	}
+	return p.cfg.MaxInFlight
+}
+
+// sendable reports whether pt has a batch that need not wait for more records.
+func (p *Producer) sendable(pt *partition, now time.Time) bool {
+	switch {
+	case len(pt.sealed) > 0:
+		return true
+	case pt.open == nil:
+		return false
+	case p.buffer.line.Len() > 0:
+		return true
+	case p.cfg.Linger == 0:
+		return len(pt.inFlight) == 0
+	default:
+		return !now.Before(pt.open.lingerUntil)
+	}
+}
+
+// try hands b to the cluster. Called by the sender, without the lock.
+func (p *Producer) try(b *batch, try int, ctx context.Context) {
+	done := func(a record.Appended, err error) { p.answered(b, try, a, err) }
+	data, err := b.encode(p.cfg.Codec)
+	if err != nil {
+		done(record.Appended{}, fmt.Errorf("%w: %w", record.ErrInvalid, err))
+		return
+	}
+	p.cluster.Append(ctx, b.pt.tp, data, p.cfg.Acks, done)
+}
+
+// tryContext returns a context that ends tryTimeout from now, or up to a fifth
+// of that earlier: tries begun at about the same time share one.
+func (p *Producer) tryContext(now time.Time) context.Context {
+	if !now.Before(p.triesRotate) {
+		timeout := min(tryTimeout, p.cfg.DeliveryTimeout)
+		p.triesRotate = now.Add(timeout / 5)
+		// The one before goes on to its deadline: others use it.
+		p.tries, p.endTries = context.WithTimeout(p.ctx, timeout)
+	}
+	return p.tries
+}
+
+// mark puts pt before the sender. Called with the lock.
+func (p *Producer) mark(pt *partition) {
+	if pt.queued {
+		return
+	}
+	pt.queued = true
+	p.queue = append(p.queue, pt)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Producer) markAll() {
+	for _, pt := range p.parts {
+		if !pt.idle() {
+			p.mark(pt)
+		}
+	}
+}
+
+// schedule makes the sender look at all partitions at that time.
+func (p *Producer) schedule(at time.Time) {
+	if p.timerAt.IsZero() || at.Before(p.timerAt) {
+		p.timerAt = at
+		p.timer.Reset(time.Until(at))
+	}
+}
+
+// tick does what is due and sets the timer for what comes next.
+func (p *Producer) tick(now time.Time) {
+	p.timerAt = time.Time{}
+	for _, pt := range p.parts {
+		if pt.idle() {
+			continue
+		}
+		p.expire(pt, now)
+		p.mark(pt)
+		if at := pt.nextEvent(now); !at.IsZero() {
+			p.schedule(at)
+		}
+	}
+}
