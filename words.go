@@ -25,8 +25,12 @@ type (
 	TopicStatus = cluster.TopicStatus
 	// Result says where a record went.
 	Result = producer.Result
+	// Producer sends records. Node.Producer makes one.
+	Producer = producer.Producer
 	// ProducerConfig says how a producer works. The zero value is the safe one.
 	ProducerConfig = producer.Config
+	// Group is one member of a consumer group. Node.Group makes one.
+	Group = consumer.Group
 	// GroupConfig says how a member of a group behaves. The zero value works.
 	GroupConfig = consumer.Config
 	// ReadOption says where a read begins and ends.
