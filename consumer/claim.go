@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +21,6 @@ type claim struct {
 	wanted atomic.Bool // the coordinator lists it; written under Group.mu, Run looks without
 	known  bool        // the keeper has taken it up: OnRevoked is due at the end
 	ready  bool        // OnAssigned is done: Poll may hand out
-	lost   bool        // the coordinator has given it to nobody knows whom
 
 	queue []Batch       // fetched, not handed out yet
 	err   error         // why the feed ended; comes out of Poll after the queue
@@ -194,23 +192,5 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// mayPass reports whether err is one that goes away by itself.
-func mayPass(err error) bool {
-	for _, class := range []error{record.ErrNotLeader, record.ErrUnreachable, record.ErrOverloaded, record.ErrOutcomeUnknown, context.DeadlineExceeded} {
-		if errors.Is(err, class) {
-			return true
-		}
-	}
-	return false
-}
-
-// fenced is the error of a member that no longer holds tp.
-func (g *Group) fenced(tp record.TopicPartition, have, want record.Generation) error {
-	return &record.FencedError{
-		What: fmt.Sprintf("member %s of group %s on %v", g.Member(), g.name, tp),
-		Have: int64(have), Want: int64(want),
 	}
 }

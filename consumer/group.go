@@ -22,11 +22,12 @@ type Group struct {
 	cfg    Config
 	logger *slog.Logger
 
-	life    context.Context // of the goroutines; ends early in Close
+	life    context.Context // of the goroutines; ends while Close is under way
 	end     context.CancelFunc
 	wg      sync.WaitGroup
-	closing chan struct{} // closed when Close begins
-	left    chan struct{} // closed when the member has left: no more commits
+	closing chan struct{}   // closed when Close begins
+	stay    context.Context // ends when the member has left: no more commits
+	gone    context.CancelFunc
 	once    sync.Once
 	closed  error // result of the first Close
 
@@ -59,7 +60,6 @@ func Join(ctx context.Context, src Source, coord Coordinator, name string, topic
 		topics:  slices.Compact(slices.Sorted(slices.Values(topics))),
 		cfg:     cfg.withDefaults(),
 		closing: make(chan struct{}),
-		left:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		nudge:   make(chan struct{}, 1),
 		tidy:    make(chan struct{}, 1),
@@ -74,7 +74,8 @@ func Join(ctx context.Context, src Source, coord Coordinator, name string, topic
 	if err := g.join(ctx); err != nil {
 		return nil, fmt.Errorf("join group %q: %w", name, err)
 	}
-	g.life, g.end = context.WithCancel(context.WithoutCancel(ctx))
+	g.stay, g.gone = context.WithCancel(context.WithoutCancel(ctx))
+	g.life, g.end = context.WithCancel(g.stay)
 	g.wg.Go(g.session)
 	g.wg.Go(g.keep)
 	return g, nil
@@ -161,7 +162,7 @@ func (g *Group) close(ctx context.Context) error {
 	g.finish(ctx, g.lost)
 	g.finish(ctx, g.ring) // still owned: OnRevoked may commit
 	err := g.leave(ctx)
-	close(g.left)
+	g.gone()
 	if err := errors.Join(waited, err); err != nil {
 		return fmt.Errorf("leave group %q: %w", g.name, err)
 	}

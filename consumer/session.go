@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -16,14 +15,14 @@ func (g *Group) session() {
 	for g.tick() == nil {
 		sent := time.Now()
 		ctx, cancel := context.WithDeadline(g.life, heard.Add(g.cfg.SessionTimeout))
-		assigned, err := g.heartbeat(ctx)
+		resp, err := g.heartbeat(ctx)
 		cancel()
 		switch {
 		case g.life.Err() != nil:
 			return
 		case err == nil:
 			heard = sent
-			g.assign(assigned)
+			g.assign(resp)
 			continue
 		case errors.Is(err, record.ErrFenced):
 			g.logger.Warn("member was fenced, joining again", "member", g.Member(), "err", err)
@@ -57,39 +56,6 @@ func (g *Group) tick() error {
 	case <-g.life.Done():
 	}
 	return g.life.Err()
-}
-
-// assign takes over the coordinator's list of what the member should hold. New
-// partitions become claims here, before the next heartbeat, which would
-// otherwise seem to give them up.
-func (g *Group) assign(tps []record.TopicPartition) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	listed := make(map[record.TopicPartition]bool, len(tps))
-	for _, tp := range tps {
-		listed[tp] = true
-		if g.claims[tp] == nil {
-			g.claims[tp] = newClaim(tp)
-			g.ring = append(g.ring, g.claims[tp])
-		}
-	}
-	slices.SortFunc(g.ring, func(a, b *claim) int { return a.tp.Compare(b.tp) })
-	for _, c := range g.ring {
-		c.wanted.Store(listed[c.tp])
-	}
-	signal(g.tidy)
-	signal(g.wake) // one that was unwanted may be wanted again
-}
-
-// held returns what the next heartbeat names as held.
-func (g *Group) held() []record.TopicPartition {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	tps := make([]record.TopicPartition, 0, len(g.ring))
-	for _, c := range g.ring {
-		tps = append(tps, c.tp)
-	}
-	return tps
 }
 
 // dropAll takes all claims away at once: nothing of them is handed out any
