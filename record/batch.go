@@ -2,164 +2,126 @@ package record
 
 import (
 	"encoding/binary"
-	"fmt"
-	"hash/crc32"
 )
 
-// Batch is one whole record batch, header and records, exactly as it is stored
-// and replicated. See the package comment for its bytes. Accessors are safe
-// once CheckHeader has returned nil.
-type Batch []byte
-
-// HeaderSize is the size of a batch without records. Constant of the format.
+// HeaderSize is the size of a batch's header: the least a batch can have. Bytes.
 const HeaderSize = 61
 
-// Positions of the fields. Constants of the format.
+// MaxBatchBytes is the most a batch can have, header included: 64 MiB. It keeps
+// every size and position inside a batch within 32 bits, and bounds what one
+// entry, one message and one read must hold in memory.
+const MaxBatchBytes = 64 << 20
+
+// Where the fields of the header begin, and what they mean; part of the format.
 const (
-	posBaseOffset      = 0
-	posLength          = 8
-	posLeaderEpoch     = 12
-	posMagic           = 16
-	posCRC             = 17
-	posAttributes      = 21
-	posLastOffsetDelta = 23
-	posBaseTimestamp   = 27
-	posMaxTimestamp    = 35
-	posProducerID      = 43
-	posProducerEpoch   = 51
-	posBaseSequence    = 53
-	posCount           = 57
+	atBaseOffset      = 0  // int64
+	atLength          = 8  // int32, bytes after this field
+	atLeaderEpoch     = 12 // int32
+	atMagic           = 16 // int8, 2
+	atCRC             = 17 // uint32, CRC-32C of everything from attributes on
+	atAttributes      = 21 // int16
+	atLastOffsetDelta = 23 // int32
+	atBaseTimestamp   = 27 // int64, ms
+	atMaxTimestamp    = 35 // int64, ms
+	atProducerID      = 43 // int64
+	atProducerEpoch   = 51 // int16
+	atBaseSequence    = 53 // int32
+	atCount           = 57 // int32
 
-	lengthOverhead = posLeaderEpoch // bytes that the length field does not count
+	lengthEnd = atLength + 4 // what the length field does not count
+	magic     = 2
+)
 
-	magic = 2
-
+// Bits of the attributes; part of the format.
+const (
 	attrCodec         = 0x07
 	attrLogAppendTime = 0x08
 	attrTransactional = 0x10
 	attrControl       = 0x20
+	attrDeleteHorizon = 0x40 // set by log compaction; changes nothing for a reader
+	attrKnown         = attrCodec | attrLogAppendTime | attrTransactional | attrControl | attrDeleteHorizon
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// Batch is the encoded form of one or more records: exactly one RecordBatch v2,
+// header included, nothing before or after it.
+//
+// A Batch from elsewhere must pass CheckHeader (or come from Split) before any
+// other method is called: they read the header without looking whether it is
+// there. All methods but Stamp only read, so any number may run at once.
+type Batch []byte
 
-func (b Batch) u16(pos int) uint16 { return binary.BigEndian.Uint16(b[pos:]) }
-func (b Batch) u32(pos int) uint32 { return binary.BigEndian.Uint32(b[pos:]) }
-func (b Batch) u64(pos int) uint64 { return binary.BigEndian.Uint64(b[pos:]) }
+func (b Batch) int64At(i int) int64 { return int64(binary.BigEndian.Uint64(b[i:])) }
+func (b Batch) int32At(i int) int32 { return int32(binary.BigEndian.Uint32(b[i:])) }
+func (b Batch) int16At(i int) int16 { return int16(binary.BigEndian.Uint16(b[i:])) }
 
-// Size returns the size in bytes that the header claims.
-func (b Batch) Size() int { return lengthOverhead + int(int32(b.u32(posLength))) }
+// Size returns the size of the whole batch in bytes, as its length field tells.
+func (b Batch) Size() int { return lengthEnd + int(b.int32At(atLength)) }
 
-// BaseOffset returns the offset of the first record.
-func (b Batch) BaseOffset() Offset { return Offset(b.u64(posBaseOffset)) }
+// BaseOffset returns the offset of the first record, or of the first one there
+// was before compaction. It is 0 until a leader stamps the batch.
+func (b Batch) BaseOffset() Offset { return Offset(b.int64At(atBaseOffset)) }
 
 // LastOffset returns the offset of the last record.
-func (b Batch) LastOffset() Offset { return b.BaseOffset() + Offset(int32(b.u32(posLastOffsetDelta))) }
+func (b Batch) LastOffset() Offset { return b.BaseOffset() + Offset(b.int32At(atLastOffsetDelta)) }
 
-// NextOffset returns the offset of the first record after the batch.
+// NextOffset returns the offset after the last record: where the next batch begins.
 func (b Batch) NextOffset() Offset { return b.LastOffset() + 1 }
 
-// LeaderEpoch returns the epoch of the leader that placed the batch.
-func (b Batch) LeaderEpoch() LeaderEpoch { return LeaderEpoch(b.u32(posLeaderEpoch)) }
+// LeaderEpoch returns the epoch of the leader that stamped the batch, or NoLeaderEpoch.
+func (b Batch) LeaderEpoch() LeaderEpoch { return LeaderEpoch(b.int32At(atLeaderEpoch)) }
 
-// CRC returns the CRC-32C that the header claims.
-func (b Batch) CRC() uint32 { return b.u32(posCRC) }
+// CRC returns the checksum that the header holds: CRC-32C of everything after it.
+func (b Batch) CRC() uint32 { return binary.BigEndian.Uint32(b[atCRC:]) }
 
-// Codec returns how the records are compressed.
-func (b Batch) Codec() Codec { return Codec(b.u16(posAttributes) & attrCodec) }
+func (b Batch) attributes() int16 { return b.int16At(atAttributes) }
 
-// HasLogAppendTime reports whether MaxTimestamp is the time of every record.
-func (b Batch) HasLogAppendTime() bool { return b.u16(posAttributes)&attrLogAppendTime != 0 }
+// Codec says how the records are compressed.
+func (b Batch) Codec() Codec { return Codec(b.attributes() & attrCodec) }
 
-// IsTransactional reports whether the batch belongs to a transaction.
-func (b Batch) IsTransactional() bool { return b.u16(posAttributes)&attrTransactional != 0 }
+// IsTransactional says whether the batch belongs to a transaction.
+func (b Batch) IsTransactional() bool { return b.attributes()&attrTransactional != 0 }
 
-// IsControl reports whether the batch is a marker, not user data.
-func (b Batch) IsControl() bool { return b.u16(posAttributes)&attrControl != 0 }
+// IsControl says whether the batch holds a marker instead of a user's records.
+// Readers count its offset and do not show it.
+func (b Batch) IsControl() bool { return b.attributes()&attrControl != 0 }
 
-// BaseTimestamp returns what records' times are relative to, in ms since 1970.
-func (b Batch) BaseTimestamp() int64 { return int64(b.u64(posBaseTimestamp)) }
+// HasLogAppendTime says whether the leader set the time of all records to the
+// one of the append, which is MaxTimestamp.
+func (b Batch) HasLogAppendTime() bool { return b.attributes()&attrLogAppendTime != 0 }
 
-// MaxTimestamp returns the largest time of a record, in ms since 1970.
-func (b Batch) MaxTimestamp() int64 { return int64(b.u64(posMaxTimestamp)) }
+// BaseTimestamp returns the time of the first record, ms since 1970. Others of
+// the batch may be earlier.
+func (b Batch) BaseTimestamp() int64 { return b.int64At(atBaseTimestamp) }
 
-// ProducerID returns who wrote the batch, or NoProducerID.
-func (b Batch) ProducerID() ProducerID { return ProducerID(b.u64(posProducerID)) }
+// MaxTimestamp returns the latest time of any record, ms since 1970.
+func (b Batch) MaxTimestamp() int64 { return b.int64At(atMaxTimestamp) }
 
-// ProducerEpoch returns the incarnation of the producer.
-func (b Batch) ProducerEpoch() ProducerEpoch { return ProducerEpoch(b.u16(posProducerEpoch)) }
+// ProducerID returns the id of the producer, or NoProducerID.
+func (b Batch) ProducerID() ProducerID { return ProducerID(b.int64At(atProducerID)) }
+
+// ProducerEpoch returns the producer's epoch, -1 without a producer.
+func (b Batch) ProducerEpoch() ProducerEpoch { return ProducerEpoch(b.int16At(atProducerEpoch)) }
 
 // BaseSequence returns the sequence of the first record, or NoSequence.
-func (b Batch) BaseSequence() Sequence { return Sequence(b.u32(posBaseSequence)) }
+func (b Batch) BaseSequence() Sequence { return Sequence(b.int32At(atBaseSequence)) }
 
-// LastSequence returns the sequence of the last record, or NoSequence.
+// LastSequence returns the sequence of the last record, wrapped after 2^31-1,
+// or NoSequence. It follows from the offsets, so compaction does not move it.
 func (b Batch) LastSequence() Sequence {
-	first := b.BaseSequence()
-	if first == NoSequence {
+	base := b.BaseSequence()
+	if base < 0 {
 		return NoSequence
 	}
-	return first.Add(int32(b.u32(posLastOffsetDelta)))
+	return base.Add(b.int32At(atLastOffsetDelta))
 }
 
-// Count returns the number of records.
-func (b Batch) Count() int32 { return int32(b.u32(posCount)) }
+// Count returns how many records the batch holds. After compaction that may be
+// less than NextOffset - BaseOffset, even 0.
+func (b Batch) Count() int32 { return b.int32At(atCount) }
 
-// Stamp sets base offset and leader epoch in place. Both lie outside the CRC.
+// Stamp gives the batch its place: the leader's part of the header, written in
+// place. The checksum does not cover it and stays right.
 func (b Batch) Stamp(base Offset, epoch LeaderEpoch) {
-	binary.BigEndian.PutUint64(b[posBaseOffset:], uint64(base))
-	binary.BigEndian.PutUint32(b[posLeaderEpoch:], uint32(epoch))
-}
-
-// CheckHeader checks that b is one batch as far as its header tells: size,
-// magic, known codec, and counts that fit each other. The error is a *BatchError.
-func (b Batch) CheckHeader() error {
-	if len(b) < HeaderSize {
-		return &BatchError{BaseOffset: NoOffset, Reason: fmt.Sprintf("%d bytes are less than a header", len(b))}
-	}
-	bad := func(format string, args ...any) error {
-		return &BatchError{BaseOffset: b.BaseOffset(), Reason: fmt.Sprintf(format, args...)}
-	}
-	delta, count := int32(b.u32(posLastOffsetDelta)), b.Count()
-	switch {
-	case b[posMagic] != magic:
-		return bad("magic is %d, want %d", b[posMagic], magic)
-	case b.Size() != len(b):
-		return bad("its length says %d bytes, there are %d", b.Size(), len(b))
-	case !b.Codec().known():
-		return bad("codec %d is unknown", b.Codec())
-	case delta < 0 || count < 0:
-		return bad("last offset delta %d and count %d are not counts", delta, count)
-	case int64(count) > int64(delta)+1:
-		return bad("%d records do not fit into %d offsets", count, int64(delta)+1)
-	case b.BaseOffset() < 0 || b.NextOffset() < 0:
-		return bad("offset is out of range")
-	}
-	return nil
-}
-
-// Check is CheckHeader and the checksum. The error is a *BatchError.
-func (b Batch) Check() error {
-	if err := b.CheckHeader(); err != nil {
-		return err
-	}
-	if sum := crc32.Checksum(b[posAttributes:], castagnoli); sum != b.CRC() {
-		return &BatchError{BaseOffset: b.BaseOffset(), Reason: fmt.Sprintf("checksum is %08x, its bytes give %08x", b.CRC(), sum)}
-	}
-	return nil
-}
-
-// Split takes the first batch off the front of buf. Its header is checked, its
-// checksum is not. The error is a *BatchError.
-func Split(buf []byte) (b Batch, rest []byte, err error) {
-	if len(buf) < HeaderSize {
-		return nil, buf, &BatchError{BaseOffset: NoOffset, Reason: fmt.Sprintf("%d bytes are less than a header", len(buf))}
-	}
-	n := Batch(buf).Size()
-	if n < HeaderSize || n > len(buf) {
-		return nil, buf, &BatchError{BaseOffset: Batch(buf).BaseOffset(), Reason: fmt.Sprintf("its length says %d bytes, there are %d", n, len(buf))}
-	}
-	b = Batch(buf[:n:n])
-	if err := b.CheckHeader(); err != nil {
-		return nil, buf, err
-	}
-	return b, buf[n:], nil
+	binary.BigEndian.PutUint64(b[atBaseOffset:], uint64(base))
+	binary.BigEndian.PutUint32(b[atLeaderEpoch:], uint32(epoch))
 }

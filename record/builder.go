@@ -3,101 +3,66 @@ package record
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
-	"math/bits"
-	"slices"
 	"time"
 )
 
-// MaxBatchBytes bounds what a Builder builds, before compression.
-const MaxBatchBytes = 64 << 20
-
-// BatchOptions say what stands in a batch's header. The zero value is a plain,
-// uncompressed batch without an identity.
-type BatchOptions struct {
-	Codec         Codec
-	Producer      *ProducerStamp // nil for none
-	Transactional bool
-	Control       bool
-}
-
-// ProducerStamp is the identity of an idempotent producer and the sequence of a
-// batch's first record.
+// ProducerStamp says who wrote a batch and which of its records these are, so
+// that a leader can tell a repeat from a new batch.
 type ProducerStamp struct {
 	ID       ProducerID
 	Epoch    ProducerEpoch
-	Sequence Sequence
+	Sequence Sequence // of the first record; NoSequence only in control batches
 }
 
-// Builder encodes records into batches. The zero value is ready; Reset makes it
-// ready again and keeps its memory. One goroutine at a time.
+// BatchOptions says what a batch is apart from its records. BatchOptions{} is
+// an uncompressed batch without protection against duplicates.
+type BatchOptions struct {
+	Codec         Codec          // default None
+	Producer      *ProducerStamp // nil: none
+	Transactional bool           // part of the producer's open transaction
+	Control       bool           // a marker; see ControlType
+}
+
+// Builder collects records and encodes them as one batch. The zero value is
+// ready. One goroutine may use it at a time.
 type Builder struct {
-	buf     []byte // encoded records, behind room for the header
-	count   int32
-	base    int64 // ms, of the first record
-	maxTime int64
+	buf           []byte // room for the header, then the encoded records
+	count         int32
+	base, maximum int64 // timestamps, ms
 }
 
-// uvarintSize returns the encoded size of v in bytes.
-func uvarintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
-
-func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
-
-func varintSize(v int64) int { return uvarintSize(zigzag(v)) }
-
-func bytesSize(b []byte) int {
-	if b == nil {
-		return 1 // length -1
-	}
-	return varintSize(int64(len(b))) + len(b)
-}
-
-func appendBytes(dst, b []byte) []byte {
-	if b == nil {
-		return binary.AppendVarint(dst, -1)
-	}
-	return append(binary.AppendVarint(dst, int64(len(b))), b...)
-}
-
-// bodySize returns the encoded size of r without its own length.
-func bodySize(r *Record, timeDelta, offsetDelta int64) int {
-	n := 1 + varintSize(timeDelta) + varintSize(offsetDelta) + bytesSize(r.Key) + bytesSize(r.Value) + varintSize(int64(len(r.Headers)))
-	for i := range r.Headers {
-		h := &r.Headers[i]
-		n += varintSize(int64(len(h.Key))) + len(h.Key) + bytesSize(h.Value)
-	}
-	return n
-}
-
-// SizeOf returns an upper bound of the encoded size of r in bytes.
-func SizeOf(r *Record) int {
-	n := bodySize(r, 0, 0) + 2*binary.MaxVarintLen64
-	return n + binary.MaxVarintLen32
-}
-
-// Append encodes r into the batch. It copies what it needs, so r may be reused.
-// A zero r.Time is now. *TooLargeError if the batch would pass MaxBatchBytes;
-// it is then as before.
+// Append adds r, whose bytes are copied at once. A zero r.Time means now; time
+// finer than a millisecond is cut off. Offset, epoch, topic and partition do
+// not count. It returns a *TooLargeError, and adds nothing, when the batch
+// would pass MaxBatchBytes without compression.
 func (b *Builder) Append(r *Record) error {
-	var ms int64
 	if r.Time.IsZero() {
-		ms = time.Now().UnixMilli()
-	} else {
-		ms = r.Time.UnixMilli()
+		return b.append(r, time.Now().UnixMilli())
 	}
+	return b.append(r, r.Time.UnixMilli())
+}
+
+func (b *Builder) append(r *Record, timestamp int64) error {
+	base, maximum := b.base, max(b.maximum, timestamp)
 	if b.count == 0 {
-		b.buf = slices.Grow(b.buf[:0], HeaderSize)[:HeaderSize]
-		b.base, b.maxTime = ms, ms
+		base, maximum = timestamp, timestamp
 	}
-	timeDelta, offsetDelta := ms-b.base, int64(b.count)
-	body := bodySize(r, timeDelta, offsetDelta)
-	if total := len(b.buf) + varintSize(int64(body)) + body; total > MaxBatchBytes {
-		return &TooLargeError{What: "batch", Size: total, Limit: MaxBatchBytes}
+	delta := timestamp - base
+	body := 1 + varintSize(delta) + varintSize(int64(b.count)) + fieldsSize(r)
+	size := varintSize(int64(body)) + body
+	switch {
+	case size > MaxBatchBytes-HeaderSize:
+		return &TooLargeError{What: "record", Size: size, Limit: MaxBatchBytes - HeaderSize}
+	case size > MaxBatchBytes-b.Len():
+		return &TooLargeError{What: "batch", Size: b.Len() + size, Limit: MaxBatchBytes}
+	}
+	if len(b.buf) == 0 {
+		b.buf = append(b.buf, make([]byte, HeaderSize)...)
 	}
 	buf := binary.AppendVarint(b.buf, int64(body))
-	buf = append(buf, 0) // attributes, unused
-	buf = binary.AppendVarint(buf, timeDelta)
-	buf = binary.AppendVarint(buf, offsetDelta)
+	buf = append(buf, 0) // attributes of the record: none are defined
+	buf = binary.AppendVarint(buf, delta)
+	buf = binary.AppendVarint(buf, int64(b.count))
 	buf = appendBytes(buf, r.Key)
 	buf = appendBytes(buf, r.Value)
 	buf = binary.AppendVarint(buf, int64(len(r.Headers)))
@@ -107,76 +72,113 @@ func (b *Builder) Append(r *Record) error {
 		buf = append(buf, h.Key...)
 		buf = appendBytes(buf, h.Value)
 	}
-	b.buf = buf
-	b.maxTime = max(b.maxTime, ms)
+	b.buf, b.base, b.maximum = buf, base, maximum
 	b.count++
 	return nil
 }
 
-// Len returns the size of the batch in bytes if it were built now, uncompressed.
-func (b *Builder) Len() int {
-	if b.count == 0 {
-		return HeaderSize
-	}
-	return len(b.buf)
-}
+// Len returns the size in bytes that the batch has now, before compression.
+func (b *Builder) Len() int { return max(len(b.buf), HeaderSize) }
 
-// Count returns the number of records in the batch.
+// Count returns how many records have been added.
 func (b *Builder) Count() int32 { return b.count }
 
-// Reset empties the builder and keeps its memory.
-func (b *Builder) Reset() { b.buf, b.count = b.buf[:0], 0 }
+// Reset forgets the records and keeps the memory.
+func (b *Builder) Reset() {
+	*b = Builder{buf: b.buf[:0]}
+}
 
-// Build returns the batch in memory of its own, not placed yet: base offset 0,
-// leader epoch NoLeaderEpoch. The builder is unchanged. ErrInvalid when it is empty.
+// Build encodes the records as a batch in fresh memory, which is the caller's:
+// base offset 0, NoLeaderEpoch, ready to be stamped. Records that the codec
+// does not make smaller stay uncompressed, so the batch is never above Len.
+// The builder is unchanged: it can build again, grow, or be Reset. Without a
+// record, or with options that make no sense, it returns ErrInvalid.
 func (b *Builder) Build(opt BatchOptions) (Batch, error) {
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
 	if b.count == 0 {
 		return nil, fmt.Errorf("%w: a batch needs a record", ErrInvalid)
 	}
-	out, err := opt.Codec.compress(make([]byte, HeaderSize, len(b.buf)), b.buf[HeaderSize:])
+	out, codec, err := compressRecords(opt.Codec, b.buf)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%v: %w", opt.Codec, err)
 	}
-	batch := Batch(out)
-	attributes := uint16(opt.Codec)
+	b.putHeader(out, codec, opt)
+	return out, nil
+}
+
+func (b *Builder) putHeader(out Batch, codec Codec, opt BatchOptions) {
+	attributes := int16(codec)
 	if opt.Transactional {
 		attributes |= attrTransactional
 	}
 	if opt.Control {
 		attributes |= attrControl
 	}
-	batch.Stamp(0, NoLeaderEpoch)
-	be := binary.BigEndian
-	be.PutUint32(batch[posLength:], uint32(len(batch)-lengthOverhead))
-	batch[posMagic] = magic
-	be.PutUint16(batch[posAttributes:], attributes)
-	be.PutUint32(batch[posLastOffsetDelta:], uint32(b.count-1))
-	be.PutUint64(batch[posBaseTimestamp:], uint64(b.base))
-	be.PutUint64(batch[posMaxTimestamp:], uint64(b.maxTime))
-	be.PutUint32(batch[posCount:], uint32(b.count))
-	batch.seal(opt.Producer)
-	return batch, nil
-}
-
-// seal writes the producer's fields and the checksum.
-func (b Batch) seal(p *ProducerStamp) {
-	if p == nil {
-		p = &ProducerStamp{ID: NoProducerID, Epoch: -1, Sequence: NoSequence}
+	stamp := ProducerStamp{ID: NoProducerID, Epoch: -1, Sequence: NoSequence}
+	if opt.Producer != nil {
+		stamp = *opt.Producer
 	}
 	be := binary.BigEndian
-	be.PutUint64(b[posProducerID:], uint64(p.ID))
-	be.PutUint16(b[posProducerEpoch:], uint16(p.Epoch))
-	be.PutUint32(b[posBaseSequence:], uint32(p.Sequence))
-	be.PutUint32(b[posCRC:], crc32.Checksum(b[posAttributes:], castagnoli))
+	be.PutUint32(out[atLength:], uint32(len(out)-lengthEnd))
+	out[atMagic] = magic
+	be.PutUint16(out[atAttributes:], uint16(attributes))
+	be.PutUint32(out[atLastOffsetDelta:], uint32(b.count-1))
+	be.PutUint64(out[atBaseTimestamp:], uint64(b.base))
+	be.PutUint64(out[atMaxTimestamp:], uint64(b.maximum))
+	be.PutUint64(out[atProducerID:], uint64(stamp.ID))
+	be.PutUint16(out[atProducerEpoch:], uint16(stamp.Epoch))
+	be.PutUint32(out[atBaseSequence:], uint32(stamp.Sequence))
+	be.PutUint32(out[atCount:], uint32(b.count))
+	out.Stamp(0, NoLeaderEpoch)
+	be.PutUint32(out[atCRC:], out.sum())
 }
 
-// Reissue returns a copy of b under another stamp (nil for none) that is not
-// placed yet. It reads nothing that Stamp writes, so b may be in a log already.
-func (b Batch) Reissue(p *ProducerStamp) Batch {
-	c := make(Batch, len(b))
-	copy(c[posLength:posLeaderEpoch], b[posLength:])
-	copy(c[posMagic:], b[posMagic:])
-	c.Stamp(0, NoLeaderEpoch)
-	c.seal(p)
-	return c
+func (o BatchOptions) validate() error {
+	if !o.Codec.known() {
+		return fmt.Errorf("%w: unknown codec %d", ErrInvalid, o.Codec)
+	}
+	p := o.Producer
+	if p == nil {
+		return nil
+	}
+	marker := o.Control && p.Sequence == NoSequence
+	if p.ID < 0 || p.Epoch < 0 || p.Sequence < 0 && !marker {
+		return fmt.Errorf("%w: producer stamp %+v", ErrInvalid, *p)
+	}
+	return nil
+}
+
+// SizeOf returns how many bytes r takes in a batch before compression, or a few
+// more: what it takes depends on its neighbours. With HeaderSize added it
+// bounds the size of a batch of r alone.
+func SizeOf(r *Record) int {
+	return 5 + 1 + 10 + 5 + fieldsSize(r) // length, attributes, time and offset at their longest
+}
+
+// fieldsSize returns the encoded size of key, value and headers.
+func fieldsSize(r *Record) int {
+	n := bytesSize(r.Key) + bytesSize(r.Value) + varintSize(int64(len(r.Headers)))
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		n += varintSize(int64(len(h.Key))) + len(h.Key) + bytesSize(h.Value)
+	}
+	return n
+}
+
+func bytesSize(b []byte) int {
+	if b == nil {
+		return 1
+	}
+	return varintSize(int64(len(b))) + len(b)
+}
+
+// appendBytes writes nil, which is not the same as empty, as length -1.
+func appendBytes(buf, b []byte) []byte {
+	if b == nil {
+		return binary.AppendVarint(buf, -1)
+	}
+	buf = binary.AppendVarint(buf, int64(len(b)))
+	return append(buf, b...)
 }

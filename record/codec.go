@@ -2,12 +2,16 @@ package record
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 )
 
-// Codec says how the records of a batch are compressed. The numbers are Kafka's.
+// Codec is how the records of a batch are compressed. The numbers are part of
+// the format.
 type Codec int8
 
-// Constants of the format.
+// The codecs. All of them can be read always; which one is written is the
+// producer's choice.
 const (
 	None Codec = iota
 	Gzip
@@ -28,20 +32,11 @@ func (c Codec) String() string {
 	return codecNames[c]
 }
 
-// compress appends the compressed src to dst.
-func (c Codec) compress(dst, src []byte) ([]byte, error) {
-	switch c {
-	case None:
-		return append(dst, src...), nil
+// ParseCodec returns the codec of that name, in either case.
+func ParseCodec(name string) (Codec, error) {
+	i := slices.Index(codecNames[:], strings.ToLower(name))
+	if i < 0 {
+		return None, fmt.Errorf("%w: codec %q, want one of %s", ErrInvalid, name, strings.Join(codecNames[:], ", "))
 	}
-	return nil, fmt.Errorf("%w: codec %d", ErrInvalid, c)
-}
-
-// decompress returns src decompressed, in memory of its own unless c is None.
-func (c Codec) decompress(src []byte, limit int) ([]byte, error) {
-	switch c {
-	case None:
-		return src, nil
-	}
-	return nil, fmt.Errorf("%w: codec %d", ErrInvalid, c)
+	return Codec(i), nil
 }

@@ -1,168 +1,142 @@
 package record
 
 import (
-	"encoding/binary"
+	"cmp"
 	"fmt"
 	"time"
 	"unsafe"
 )
 
-// DefaultMaxBytes is the limit of an Iterator's decompressed records.
-const DefaultMaxBytes = 128 << 20
+// defaultMaxBytes is twice MaxBatchBytes: any batch of our own opens, and so do
+// larger ones of others that compress well.
+const defaultMaxBytes = 2 * MaxBatchBytes
 
-// Iterator decodes the records of one batch after the other:
+// Iterator reads the records of a batch, one after the other, without an
+// allocation per record. The zero value is ready for Reset, which may be called
+// any number of times. One goroutine may use it at a time.
 //
-//	it.Reset(batch)
-//	for it.Next(&r) { … }
-//	it.Err()
-//
-// Keys, values and headers alias the batch, or memory that was decompressed for
-// this batch alone, so they may be kept. The zero value is ready. One goroutine
-// at a time.
+//	var it record.Iterator
+//	if err := it.Reset(b); err != nil {
+//		return err
+//	}
+//	for it.Next(&r) {
+//		// use r
+//	}
+//	return it.Err()
 type Iterator struct {
-	// MaxBytes bounds the decompressed records of a batch; more is a
-	// *TooLargeError. Default DefaultMaxBytes.
+	// MaxBytes bounds the decompressed size of a batch, in bytes, so that a
+	// small one cannot fill the memory. Default 128 MiB.
 	MaxBytes int
 
 	batch   Batch
-	rest    []byte // not decoded yet
-	left    int32  // records to come
-	next    int64  // smallest offset delta that may come
-	headers []Header
+	records reader
+	read    int32 // records so far
+	last    int64 // offset delta of the record before, -1 at the start
+	slab    []Header
 	err     error
 }
 
-// Reset begins with the records of b. Its header is checked, its checksum is not.
+// Reset begins at the first record of b. It checks the header and opens the
+// compression, but not the checksum: that is Check's, once, where bytes come
+// from a disk or a network. b must not change while records of it are in use.
+// It returns a *BatchError, or a *TooLargeError above MaxBytes.
 func (it *Iterator) Reset(b Batch) error {
-	*it = Iterator{MaxBytes: it.MaxBytes, batch: b}
+	*it = Iterator{MaxBytes: it.MaxBytes, last: -1, slab: it.slab}
 	if it.err = b.CheckHeader(); it.err != nil {
 		return it.err
 	}
-	limit := it.MaxBytes
-	if limit <= 0 {
-		limit = DefaultMaxBytes
-	}
-	rest, err := b.Codec().decompress(b[HeaderSize:], limit)
-	if err != nil {
-		if _, ok := err.(*TooLargeError); !ok {
-			err = &BatchError{BaseOffset: b.BaseOffset(), Reason: fmt.Sprintf("%v: %v", b.Codec(), err)}
+	records := b[HeaderSize:]
+	if b.Codec() != None {
+		records, it.err = decompress(b.Codec(), records, cmp.Or(it.MaxBytes, defaultMaxBytes))
+		if it.err != nil {
+			return it.err
 		}
-		it.err = err
-		return err
 	}
-	it.rest, it.left = rest, b.Count()
+	it.batch, it.records.buf = b, records
 	return nil
 }
 
-// Err returns what ended the iteration early: a *BatchError or *TooLargeError.
-func (it *Iterator) Err() error { return it.err }
-
-// Next decodes the next record into r, except for Topic and Partition. It
-// returns false at the end and on an error.
+// Next reads the next record into r and reports whether there was one. It sets
+// all fields but Topic and Partition, which a batch does not know.
+//
+// Key, Value and Headers lie in b or, where that was compressed, in memory of
+// their own that lives as long as one of them; neither is ever written again.
 func (it *Iterator) Next(r *Record) bool {
-	if it.err != nil {
+	if it.err != nil || it.batch == nil {
 		return false
 	}
-	if it.left == 0 {
-		if len(it.rest) > 0 {
-			it.fail("%d bytes follow the last record", len(it.rest))
+	if it.read == it.batch.Count() {
+		if n := len(it.records.buf); n > 0 {
+			it.fail(fmt.Sprintf("%d bytes after the last record", n))
 		}
 		return false
 	}
-	d := fields{b: it.rest}
-	body := fields{b: d.take(d.varint())}
-	if d.bad || len(body.b) == 0 {
-		it.fail("a record ends too early")
-		return false
-	}
-	body.take(1) // attributes, unused
-	timeDelta, offsetDelta := body.varint(), body.varint()
+	size := it.records.varint()
+	body := reader{buf: it.records.take(size), bad: it.records.bad}
+	body.byte() // attributes of the record: none are defined
+	timestamp := it.batch.BaseTimestamp() + body.varint()
+	delta := body.varint()
 	key, value := body.bytes(), body.bytes()
-	headers := it.decodeHeaders(&body)
-	last := it.batch.LastOffset() - it.batch.BaseOffset()
-	switch {
-	case it.err != nil:
-		return false
-	case body.bad || len(body.b) > 0:
-		it.fail("a record's fields do not fill its length")
-		return false
-	case offsetDelta < it.next || offsetDelta > int64(last):
-		it.fail("offset delta %d is outside [%d, %d]", offsetDelta, it.next, last)
+	headers := it.headers(&body)
+	if body.bad == "" && len(body.buf) > 0 {
+		body.fail("a record is longer than its fields")
+	}
+	if body.bad == "" && (delta <= it.last || delta > int64(it.batch.int32At(atLastOffsetDelta))) {
+		body.fail("offsets do not rise within the range of the header")
+	}
+	if body.bad != "" {
+		it.fail(body.bad)
 		return false
 	}
-	ms := it.batch.BaseTimestamp() + timeDelta
+	it.read++
+	it.last = delta
 	if it.batch.HasLogAppendTime() {
-		ms = it.batch.MaxTimestamp()
+		timestamp = it.batch.MaxTimestamp()
 	}
-	r.Offset = it.batch.BaseOffset() + Offset(offsetDelta)
+	r.Offset = it.batch.BaseOffset() + Offset(delta)
 	r.LeaderEpoch = it.batch.LeaderEpoch()
-	r.Time = time.UnixMilli(ms)
+	r.Time = time.UnixMilli(timestamp)
 	r.Key, r.Value, r.Headers = key, value, headers
-	it.next = offsetDelta + 1
-	it.left--
-	it.rest = d.b
 	return true
 }
 
-// decodeHeaders carves the headers from a slab that is never reused.
-func (it *Iterator) decodeHeaders(body *fields) []Header {
+// Err returns what ended the iteration early, nil at the end of the batch.
+func (it *Iterator) Err() error { return it.err }
+
+func (it *Iterator) fail(why string) {
+	it.err = it.batch.fault("record %d of %d: %s", it.read, it.batch.Count(), why)
+}
+
+// headers reads the headers of one record. The count is believed only as far
+// as the bytes that are left could hold that many.
+func (it *Iterator) headers(body *reader) []Header {
 	n := body.varint()
-	if n < 0 || n > int64(len(body.b)/2) { // a header has two bytes at least
-		it.fail("%d headers do not fit", n)
+	if n == 0 {
 		return nil
 	}
-	if n == 0 || body.bad {
+	if n < 0 || n > int64(len(body.buf)/2) { // none is shorter than two lengths
+		body.fail("more headers than bytes")
 		return nil
 	}
-	if int64(cap(it.headers)-len(it.headers)) < n {
-		it.headers = make([]Header, 0, max(int(n), 64))
+	out := it.carve(int(n))
+	for i := range out {
+		key := body.take(body.varint())
+		out[i] = Header{Key: unsafe.String(unsafe.SliceData(key), len(key)), Value: body.bytes()}
 	}
-	start := len(it.headers)
-	for range n {
-		key := body.bytes()
-		it.headers = append(it.headers, Header{Key: unsafe.String(unsafe.SliceData(key), len(key)), Value: body.bytes()})
-	}
-	return it.headers[start:len(it.headers):len(it.headers)]
+	return out
 }
 
-func (it *Iterator) fail(format string, args ...any) {
-	if it.err == nil {
-		it.err = &BatchError{BaseOffset: it.batch.BaseOffset(), Reason: fmt.Sprintf(format, args...)}
-	}
-}
+// slabHeaders bounds what one kept record can keep alive of others' headers.
+const slabHeaders = 256
 
-// fields takes varints and byte strings off the front of b. After the first bad
-// one it returns zeros.
-type fields struct {
-	b   []byte
-	bad bool
-}
-
-func (f *fields) varint() int64 {
-	v, n := binary.Varint(f.b)
-	if n <= 0 {
-		f.b, f.bad = nil, true
-		return 0
+// carve returns n headers off the slab, which is replaced when it is used up:
+// a slice once handed out is never handed out again.
+func (it *Iterator) carve(n int) []Header {
+	if n > len(it.slab) {
+		left := int64(it.batch.Count() - it.read)
+		it.slab = make([]Header, max(int64(n), min(int64(n)*left, slabHeaders)))
 	}
-	f.b = f.b[n:]
-	return v
-}
-
-func (f *fields) take(n int64) []byte {
-	if f.bad || n < 0 || n > int64(len(f.b)) {
-		f.b, f.bad = nil, true
-		return nil
-	}
-	t := f.b[:n:n]
-	f.b = f.b[n:]
-	return t
-}
-
-// bytes returns a byte string; nil where the length is -1.
-func (f *fields) bytes() []byte {
-	n := f.varint()
-	if n == -1 {
-		return nil
-	}
-	return f.take(n)
+	out := it.slab[:n:n]
+	it.slab = it.slab[n:]
+	return out
 }

@@ -1,0 +1,75 @@
+package record
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Integers inside records are base-128 varints of the zigzag form, least
+// significant group first: small magnitudes of either sign are short.
+
+// varintSize returns how many bytes v takes: 1 to 10.
+func varintSize(v int64) int {
+	zigzag := uint64(v)<<1 ^ uint64(v>>63)
+	return (bits.Len64(zigzag|1) + 6) / 7
+}
+
+// reader takes fields off the front of the encoded records. Nothing is taken
+// that is not there: the first fault sticks in bad, and from then on every
+// method returns zeros.
+type reader struct {
+	buf []byte
+	bad string // what is wrong, "" while nothing is
+}
+
+func (r *reader) fail(why string) {
+	if r.bad == "" {
+		r.bad = why
+	}
+	r.buf = nil
+}
+
+func (r *reader) varint() int64 {
+	if len(r.buf) > 0 && r.buf[0] < 0x80 { // most are this short
+		u := r.buf[0]
+		r.buf = r.buf[1:]
+		return int64(u>>1) ^ -int64(u&1)
+	}
+	v, n := binary.Varint(r.buf)
+	if n <= 0 {
+		r.fail("a number is cut off or too long")
+		return 0
+	}
+	r.buf = r.buf[n:]
+	return v
+}
+
+func (r *reader) byte() byte {
+	if len(r.buf) == 0 {
+		r.fail("a record is cut off")
+		return 0
+	}
+	b := r.buf[0]
+	r.buf = r.buf[1:]
+	return b
+}
+
+// take returns the next n bytes. They cannot be grown into what follows them.
+func (r *reader) take(n int64) []byte {
+	if n < 0 || n > int64(len(r.buf)) {
+		r.fail("a field is longer than what holds it")
+		return nil
+	}
+	b := r.buf[:n:n]
+	r.buf = r.buf[n:]
+	return b
+}
+
+// bytes returns a field with its length before it; a length of -1 is nil.
+func (r *reader) bytes() []byte {
+	n := r.varint()
+	if n == -1 {
+		return nil
+	}
+	return r.take(n)
+}
