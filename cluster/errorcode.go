@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -113,6 +114,9 @@ func errorCodes() []errorCode {
 		plain("is-fenced", record.ErrFenced),
 		plain("is-out-of-order", record.ErrOutOfOrder),
 		plain("is-too-large", record.ErrTooLarge),
+		plain("is-group-full", group.ErrFull),
+		plain("no-space", log.ErrNoSpace),
+		plain("sync-failed", log.ErrSync),
 		plain("canceled", context.Canceled),
 		plain("deadline-exceeded", context.DeadlineExceeded),
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -47,7 +48,8 @@ func TestPlainErrorArrivesAsItself(t *testing.T) {
 	for _, err := range []error{
 		record.ErrClosed, record.ErrNotLeader, record.ErrOverloaded, record.ErrUnreachable, record.ErrOutcomeUnknown,
 		record.ErrOffsetOutOfRange, record.ErrUnknownTopic, record.ErrTopicExists, record.ErrFenced, record.ErrOutOfOrder,
-		record.ErrDuplicate, record.ErrTooLarge, record.ErrCorrupt, record.ErrInvalid, context.Canceled, context.DeadlineExceeded,
+		record.ErrDuplicate, record.ErrTooLarge, record.ErrCorrupt, record.ErrInvalid,
+		log.ErrNoSpace, log.ErrSync, group.ErrFull, context.Canceled, context.DeadlineExceeded,
 	} {
 		t.Run(err.Error(), func(t *testing.T) {
 			require.Equal(t, err, overTheWire(t, err))

@@ -72,8 +72,11 @@ func (n *Node) startCoordinator(tp record.TopicPartition, rep *replica.Replica) 
 // answerGroup has this node's coordinator answer.
 func (p *partition) answerGroup(ctx context.Context, req request) (answer, error) {
 	_, coord, _ := p.state()
-	if coord == nil || req.Group == nil {
+	switch {
+	case p.tp.Topic != OffsetsTopic || req.Group == nil:
 		return answer{}, fmt.Errorf("%w: %v has no groups", record.ErrInvalid, p.tp)
+	case coord == nil: // closing
+		return answer{}, &record.NotLeaderError{TopicPartition: p.tp}
 	}
 	resp, err := coord.Do(ctx, req.Name, *req.Group)
 	return answer{Group: &resp}, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -39,7 +40,8 @@ func TestTopicThatMakesNoSenseIsRefusedWithAReason(t *testing.T) {
 		"more than nodes":       {with(func(c *TopicConfig) { c.Replicas = 4 }), "ask for 3 or fewer"},
 		"negative MinInSync":    {with(func(c *TopicConfig) { c.MinInSync = -1 }), "at least 1"},
 		"MinInSync of too many": {with(func(c *TopicConfig) { c.MinInSync = 4 }), "there are 3 replicas"},
-		"negative segment":      {with(func(c *TopicConfig) { c.SegmentBytes = -1 }), "use 0"},
+		"tiny segments":         {with(func(c *TopicConfig) { c.SegmentBytes = 1 }), "SegmentBytes is 1"},
+		"negative flush":        {with(func(c *TopicConfig) { c.Flush = log.FlushNever - 1 }), "flush"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := newMetadata().createTopic(tc.cfg, record.NewTopicID(), []string{"a", "b", "c"})

@@ -18,12 +18,12 @@ type partition struct {
 	nodes []string // that hold a replica
 
 	mu      sync.Mutex
-	rep     *replica.Replica // nil before it is open, or when it is elsewhere
-	openErr error            // why it could not be opened
-	coord   *group.Coordinator     // of a partition of the offsets topic, beside rep
-	hint    leaderHint       // what other nodes said
-	seeking bool             // a goroutine is asking the others
-	changed chan struct{}    // closed and replaced when rep or hint changes
+	rep     *replica.Replica   // nil before it is open, or when it is elsewhere
+	openErr error              // why it could not be opened
+	coord   *group.Coordinator // of a partition of the offsets topic, beside rep
+	hint    leaderHint         // what other nodes said
+	seeking bool               // a goroutine is asking the others
+	changed chan struct{}      // closed and replaced when rep or hint changes
 }
 
 // leaderHint is who leads in the newest epoch heard of. node is "" when that

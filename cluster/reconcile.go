@@ -79,6 +79,7 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		Stable:          n.cfg.Stable,
 		ElectionTimeout: n.cfg.ElectionTimeout,
 		SegmentBytes:    t.SegmentBytes,
+		Flush:           t.Flush,
 		Logger:          n.cfg.Logger,
 	})
 }

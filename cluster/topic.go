@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -21,8 +23,8 @@ type TopicConfig struct {
 	// MinInSync is how many replicas must hold a record before it counts.
 	// Default: a majority.
 	MinInSync int `json:"minInSync"`
-	// SegmentBytes as in log.Config. Default there.
-	SegmentBytes int64 `json:"segmentBytes,omitempty"`
+	SegmentBytes int64           `json:"segmentBytes,omitempty"` // as log.Config
+	Flush        log.FlushPolicy `json:"flush,omitempty"`        // as log.Config, in ns
 }
 
 // Topic is a topic as the cluster's metadata knows it. It must not be changed.
@@ -80,8 +82,11 @@ func (c TopicConfig) check(nodes int) error {
 		return bad("MinInSync is %d; ask for at least 1, or 0 for a majority", c.MinInSync)
 	case c.MinInSync > c.Replicas:
 		return bad("MinInSync is %d, but there are %d replicas; nothing could ever be written", c.MinInSync, c.Replicas)
-	case c.SegmentBytes < 0:
-		return bad("SegmentBytes is %d; use 0 for the default", c.SegmentBytes)
+	}
+	// What the log refuses must not become a topic. It looks at FS only for nil.
+	logs := log.Config{FS: struct{ vfs.FS }{}, SegmentBytes: c.SegmentBytes, Flush: c.Flush}
+	if err := logs.Validate(); err != nil {
+		return bad("%v", err)
 	}
 	return nil
 }
