@@ -29,8 +29,7 @@ type batch struct {
 	lingerUntil time.Time // then it leaves though it is not full
 
 	// Set with each try.
-	ident  *identity
-	seq    record.Sequence
+	stamp  *record.ProducerStamp // nil without idempotence
 	try    int
 	flying bool // handed to the cluster, no answer yet
 	alone  bool // nothing of the partition was in flight before it
@@ -101,7 +100,7 @@ func (b *batch) dropGone() {
 // encode returns the bytes for this try. The sender calls it without the lock.
 func (b *batch) encode(codec record.Codec) (record.Batch, error) {
 	if b.data != nil {
-		return b.data.Reissue(b.stamp()), nil
+		return b.data.Reissue(b.stamp), nil
 	}
 	builder := b.builder
 	if len(b.gone) > 0 {
@@ -110,7 +109,7 @@ func (b *batch) encode(codec record.Codec) (record.Batch, error) {
 			return nil, err
 		}
 	}
-	data, err := builder.Build(record.BatchOptions{Codec: codec, Producer: b.stamp()})
+	data, err := builder.Build(record.BatchOptions{Codec: codec, Producer: b.stamp})
 	b.data = data
 	return data, err
 }

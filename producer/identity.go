@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"time"
-
-	"github.com/quorumlog/quorumlog/record"
 )
 
 // renew makes room for a new identity if pt has a gap in its sequences and
@@ -63,12 +61,4 @@ func (p *Producer) askIdentity() {
 		}
 		p.markAll()
 	})
-}
-
-// stamp returns what the leader recognises b by; nil without idempotence.
-func (b *batch) stamp() *record.ProducerStamp {
-	if b.ident.id == record.NoProducerID {
-		return nil
-	}
-	return &record.ProducerStamp{ID: b.ident.id, Epoch: b.ident.epoch, Sequence: b.seq}
 }

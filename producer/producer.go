@@ -75,7 +75,7 @@ func New(c Cluster, cfg Config) (*Producer, error) {
 	p.callbacks.some.L = &p.mu
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if cfg.DisableIdempotence {
-		p.ident = &identity{id: record.NoProducerID, epoch: -1}
+		p.ident = new(identity) // it is never looked at
 	}
 	p.wg.Go(p.send)
 	p.called.Go(p.runCallbacks)

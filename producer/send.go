@@ -96,8 +96,10 @@ func (p *Producer) first(pt *partition) *batch {
 	if pt.ident == nil {
 		pt.ident, pt.seq, pt.proven = p.ident, 0, time.Time{}
 	}
-	b.ident, b.seq = pt.ident, pt.seq
-	pt.seq = pt.seq.Add(int32(len(b.slots)))
+	if !p.cfg.DisableIdempotence {
+		b.stamp = &record.ProducerStamp{ID: pt.ident.id, Epoch: pt.ident.epoch, Sequence: pt.seq}
+		pt.seq = pt.seq.Add(int32(len(b.slots)))
+	}
 	pt.inFlight = append(pt.inFlight, b)
 	p.inFlight++
 	return b
