@@ -116,10 +116,6 @@ func (b *Builder) putHeader(out Batch, codec Codec, opt BatchOptions) {
 	if opt.Control {
 		attributes |= attrControl
 	}
-	stamp := ProducerStamp{ID: NoProducerID, Epoch: -1, Sequence: NoSequence}
-	if opt.Producer != nil {
-		stamp = *opt.Producer
-	}
 	be := binary.BigEndian
 	be.PutUint32(out[atLength:], uint32(len(out)-lengthEnd))
 	out[atMagic] = magic
@@ -127,12 +123,9 @@ func (b *Builder) putHeader(out Batch, codec Codec, opt BatchOptions) {
 	be.PutUint32(out[atLastOffsetDelta:], uint32(b.count-1))
 	be.PutUint64(out[atBaseTimestamp:], uint64(b.base))
 	be.PutUint64(out[atMaxTimestamp:], uint64(b.maximum))
-	be.PutUint64(out[atProducerID:], uint64(stamp.ID))
-	be.PutUint16(out[atProducerEpoch:], uint16(stamp.Epoch))
-	be.PutUint32(out[atBaseSequence:], uint32(stamp.Sequence))
 	be.PutUint32(out[atCount:], uint32(b.count))
 	out.Stamp(0, NoLeaderEpoch)
-	be.PutUint32(out[atCRC:], out.sum())
+	out.putProducer(opt.Producer)
 }
 
 func (o BatchOptions) validate() error {
