@@ -1,0 +1,114 @@
+package replica
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+)
+
+var testHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte("a"), Addr: []byte("a")}
+
+func TestAppendRequestSurvivesTheWire(t *testing.T) {
+	req := &raft.AppendEntriesRequest{
+		RPCHeader: testHeader, Term: 7, Leader: []byte("a"), PrevLogEntry: 41, PrevLogTerm: 6, LeaderCommitIndex: 40,
+		Entries: []*raft.Log{
+			{Index: 42, Term: 7, Type: raft.LogNoop},
+			{Index: 43, Term: 7, Type: raft.LogCommand, Data: []byte("first")},
+			{Index: 44, Term: 7, Type: raft.LogCommand, Data: []byte("second"), Extensions: []byte("stay here")},
+		},
+	}
+	b := bytes.Join(encodeAppend(nil, req), nil)
+	got, err := decodeAppend(b)
+	require.NoError(t, err)
+	require.Len(t, got.Entries, 3)
+	require.Empty(t, got.Entries[0].Data)
+	require.Empty(t, got.Entries[2].Extensions)
+	require.Equal(t, "second", string(got.Entries[2].Data))
+	require.Equal(t, "first", string(got.Entries[1].Data))
+	require.Equal(t, uint64(44), got.Entries[2].Index)
+	got.Entries, req.Entries = nil, nil
+	require.Equal(t, req, got)
+
+	for n := range b {
+		_, err := decodeAppend(b[:n])
+		require.Error(t, err, "cut at %d", n)
+	}
+}
+
+func TestAppendRequestIsBoundedInBytes(t *testing.T) {
+	big := make([]byte, maxAppendBytes/2+1)
+	req := &raft.AppendEntriesRequest{Entries: []*raft.Log{{Index: 1, Data: big}, {Index: 2, Data: big}, {Index: 3, Data: big}}}
+	encodeAppend(nil, req)
+	require.Len(t, req.Entries, 1, "Raft looks at what was really sent")
+	req.Entries = []*raft.Log{{Index: 1, Data: make([]byte, 2*maxAppendBytes)}}
+	encodeAppend(nil, req)
+	require.Len(t, req.Entries, 1, "one entry always goes")
+}
+
+func TestOtherRequestsSurviveTheWire(t *testing.T) {
+	vote := &raft.RequestVoteRequest{RPCHeader: testHeader, Term: 3, Candidate: []byte("a"), LastLogIndex: 9, LastLogTerm: 2, LeadershipTransfer: true}
+	gotVote, err := decodeVote(encodeVote(nil, vote))
+	require.NoError(t, err)
+	require.Equal(t, vote, gotVote)
+
+	pre := &raft.RequestPreVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 9, LastLogTerm: 2}
+	gotPre, err := decodePreVote(encodePreVote(nil, pre))
+	require.NoError(t, err)
+	require.Equal(t, pre, gotPre)
+
+	install := &raft.InstallSnapshotRequest{
+		RPCHeader: testHeader, SnapshotVersion: 1, Term: 3, Leader: []byte("a"), LastLogIndex: 9, LastLogTerm: 2,
+		ConfigurationIndex: 1, Configuration: []byte("conf"), Size: 5,
+	}
+	gotInstall, state, err := decodeInstall(append(encodeInstall(nil, install), "state"...))
+	require.NoError(t, err)
+	require.Equal(t, install, gotInstall)
+	require.Equal(t, "state", string(state))
+}
+
+func TestAnswersSurviveTheWire(t *testing.T) {
+	for _, resp := range []any{
+		&raft.AppendEntriesResponse{RPCHeader: testHeader, Term: 4, LastLog: 12, Success: true, NoRetryBackoff: true},
+		&raft.RequestVoteResponse{RPCHeader: testHeader, Term: 4, Granted: true},
+		&raft.RequestPreVoteResponse{RPCHeader: testHeader, Term: 4},
+		&raft.InstallSnapshotResponse{RPCHeader: testHeader, Term: 4, Success: true},
+		&raft.TimeoutNowResponse{RPCHeader: testHeader},
+	} {
+		b, err := encodeAnswer(resp)
+		require.NoError(t, err)
+		a, err := decodeAnswer(b)
+		require.NoError(t, err)
+		require.Equal(t, testHeader, a.header)
+		switch r := resp.(type) {
+		case *raft.AppendEntriesResponse:
+			require.Equal(t, answer{testHeader, r.Term, r.LastLog, r.Success, r.NoRetryBackoff}, a)
+		case *raft.RequestVoteResponse:
+			require.True(t, a.success)
+		case *raft.RequestPreVoteResponse:
+			require.False(t, a.success)
+		}
+		_, err = decodeAnswer(b[:len(b)-1])
+		require.Error(t, err)
+	}
+	_, err := encodeAnswer("something else")
+	require.Error(t, err)
+}
+
+func FuzzWire(f *testing.F) {
+	f.Add(bytes.Join(encodeAppend(nil, &raft.AppendEntriesRequest{RPCHeader: testHeader, Entries: []*raft.Log{{Index: 1, Data: []byte("x")}}}), nil))
+	f.Add(encodeVote(nil, &raft.RequestVoteRequest{RPCHeader: testHeader}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if req, err := decodeAppend(b); err == nil {
+			again := bytes.Join(encodeAppend(nil, req), nil)
+			require.Equal(t, b, again)
+		}
+		_, _ = decodeVote(b)
+		_, _ = decodePreVote(b)
+		_, _, _ = decodeInstall(b)
+		_, _ = decodeAnswer(b)
+		_, _, _ = decodeState(b)
+		_, _, _ = decodeCheckpoint(b)
+	})
+}
