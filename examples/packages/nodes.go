@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -98,20 +97,12 @@ func (ns *nodes) byLeads(ctx context.Context, ask string) ([]string, map[string]
 
 // ends returns where each partition ends now.
 func (ns *nodes) ends(ctx context.Context) (map[int32]quorumlog.Offset, error) {
-	n := ns.get(nodeIDs[0])
-	if err := n.WaitReady(ctx, topic); err != nil {
-		return nil, err
-	}
-	status, err := n.Status(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
 	end := make(map[int32]quorumlog.Offset)
-	for _, p := range status.Partitions {
-		if p.Err != nil {
-			return nil, fmt.Errorf("partition %d: %w", p.Partition, p.Err)
+	for r, err := range ns.get(nodeIDs[0]).Read(ctx, topic, quorumlog.FromStart(), quorumlog.UntilEnd()) {
+		if err != nil {
+			return nil, err
 		}
-		end[p.Partition] = p.HighWatermark
+		end[r.Partition] = r.Offset + 1
 	}
 	return end, nil
 }
