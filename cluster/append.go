@@ -28,9 +28,11 @@ func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 	}
 	hint, rep := p.leader()
 	switch {
+	case ctx.Err() != nil:
+		done(record.Appended{}, fmt.Errorf("append to %v: %w", tp, ctx.Err()))
 	case hint.node == "":
 		n.seek(p)
-		done(record.Appended{}, &record.NotLeaderError{TopicPartition: tp, Epoch: hint.epoch})
+		done(record.Appended{}, p.notLeader(n.cfg.ID))
 	case hint.node != n.cfg.ID:
 		n.appendAt(ctx, p, hint.node, b, acks, done)
 	case rep == nil: // our own, but not open yet
@@ -54,9 +56,8 @@ func (n *Node) writable(tp record.TopicPartition) (*partition, error) {
 
 func (n *Node) appendHere(ctx context.Context, p *partition, rep *replica.Replica, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	rep.Append(ctx, b, replica.AppendOptions{Acks: acks}, func(a record.Appended, err error) {
-		// A replica that has closed under a living node is no more the leader.
-		if errors.Is(err, record.ErrClosed) && n.life.Err() == nil {
-			err = p.notLeader(n.cfg.ID)
+		if n.life.Err() == nil {
+			err = p.elsewhere(n.cfg.ID, rep, err)
 		}
 		done(a, err)
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -36,7 +37,7 @@ func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.
 	if err != nil {
 		return record.Fetched{}, err
 	}
-	req := fetchRequest{key: p.key, from: from, maxBytes: cmp.Or(max(maxBytes, 0), defaultFetchBytes), wait: fetchSlice, iso: iso}
+	req := fetchRequest{key: p.key, from: from, maxBytes: cmp.Or(min(max(maxBytes, 0), math.MaxInt32), defaultFetchBytes), wait: fetchSlice, iso: iso}
 	what := fmt.Sprintf("wait for records of %v at offset %d", tp, from)
 	var f record.Fetched
 	for {
@@ -58,15 +59,11 @@ func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.
 // fetchAt asks one node, which may be this one, for one slice of time.
 func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetchRequest) (record.Fetched, error) {
 	if node == n.cfg.ID {
-		rep, _, err := p.state()
+		rep, _, _ := p.state()
 		if rep == nil {
-			if err == nil {
-				err = p.notLeader(n.cfg.ID)
-			}
-			return record.Fetched{}, err
+			return record.Fetched{}, p.notLeader(n.cfg.ID)
 		}
-		f, err := rep.Read(req.from, req.maxBytes, req.iso)
-		if err != nil || len(f.Batches) > 0 {
+		if f, err := n.read(p, rep, req); err != nil || len(f.Batches) > 0 {
 			return f, err
 		}
 		return n.await(ctx, p, rep, req)
@@ -80,15 +77,19 @@ func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetch
 	return getFetchAnswer(resp)
 }
 
+// read reads this node's replica, without waiting.
+func (n *Node) read(p *partition, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
+	f, err := rep.Read(req.from, req.maxBytes, req.iso)
+	return f, p.elsewhere(n.cfg.ID, rep, err)
+}
+
 // await waits for records at this node's replica for one slice of time. Without
 // any it fails when the replica does not lead (any more).
 func (n *Node) await(ctx context.Context, p *partition, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
-	slice, cancel := context.WithTimeout(ctx, req.wait)
+	ctx, cancel := context.WithTimeout(ctx, req.wait)
 	defer cancel()
-	if err := rep.Wait(slice, req.from); err != nil && slice.Err() == nil {
-		return record.Fetched{}, err
-	}
-	f, err := rep.Read(req.from, req.maxBytes, req.iso)
+	_ = rep.Wait(ctx, req.from) // the slice is over, or read says why
+	f, err := n.read(p, rep, req)
 	if hint, _ := p.leader(); err == nil && len(f.Batches) == 0 && hint.node != n.cfg.ID {
 		err = p.notLeader(n.cfg.ID)
 	}
@@ -115,7 +116,7 @@ func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply fun
 		respond(record.Fetched{}, err)
 		return
 	}
-	f, err := rep.Read(req.from, req.maxBytes, req.iso)
+	f, err := n.read(p, rep, req)
 	if err != nil || len(f.Batches) > 0 {
 		respond(f, err)
 		return

@@ -149,7 +149,7 @@ func (w *writer) batch(value string) record.Batch {
 	w.Helper()
 	var b record.Builder
 	require.NoError(w, b.Append(&record.Record{Value: []byte(value)}))
-	batch, err := b.Build(record.BatchOptions{Idempotent: true, ProducerID: w.id, ProducerEpoch: w.epoch, BaseSequence: w.sequence})
+	batch, err := b.Build(record.BatchOptions{Producer: &record.ProducerStamp{ID: w.id, Epoch: w.epoch, Sequence: w.sequence}})
 	require.NoError(w, err)
 	return batch
 }

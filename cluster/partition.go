@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -56,13 +57,35 @@ func (p *partition) leader() (leaderHint, *replica.Replica) {
 	return hint, rep
 }
 
-// notLeader is the answer of a node that cannot do what only the leader can.
+// notLeader is the answer of a node that cannot do what only the leader can. If
+// nobody else can ever lead, it is the reason why this one does not.
 func (p *partition) notLeader(self string) error {
+	if len(p.nodes) == 1 && p.nodes[0] == self {
+		rep, _, err := p.state()
+		if rep != nil {
+			err = rep.Status().Err
+		}
+		if err != nil {
+			return err
+		}
+	}
 	hint, _ := p.leader()
 	if hint.node == self { // not any more, or not yet
 		hint.node = ""
 	}
 	return &record.NotLeaderError{TopicPartition: p.tp, Leader: hint.node, Epoch: hint.epoch}
+}
+
+// elsewhere is what a caller should make of err, an error of this node's
+// replica: one that has stopped for good is not the leader any more.
+func (p *partition) elsewhere(self string, rep *replica.Replica, err error) error {
+	if err == nil || errors.Is(err, record.ErrOutcomeUnknown) {
+		return err
+	}
+	if errors.Is(err, record.ErrClosed) || rep.Status().Err != nil {
+		return p.notLeader(self)
+	}
+	return err
 }
 
 // learn takes in what another node said about the leader.

@@ -30,10 +30,14 @@ func (n *Node) closedError() error { return fmt.Errorf("node %q: %w", n.cfg.ID, 
 // gaveUp says what a call waited for when its context ended, and what came of
 // the last try.
 func gaveUp(ctx context.Context, what string, last error) error {
-	if last == nil {
-		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	why := ctx.Err()
+	if cause := context.Cause(ctx); errors.Is(cause, record.ErrClosed) {
+		why = cause
 	}
-	return fmt.Errorf("%s: %w; last try: %v", what, context.Cause(ctx), last)
+	if last == nil {
+		return fmt.Errorf("%s: %w", what, why)
+	}
+	return fmt.Errorf("%s: %w; last try: %v", what, why, last)
 }
 
 // retriable reports whether another try, perhaps at another node, makes sense
@@ -58,10 +62,10 @@ func (n *Node) atLeader(ctx context.Context, p *partition, what string, try func
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		hint, _ := p.leader()
 		if hint.node == "" {
-			n.seek(p)
-			if _, _, openErr := p.state(); openErr != nil {
-				last = openErr
+			if last = p.notLeader(n.cfg.ID); !retriable(last) {
+				return last
 			}
+			n.seek(p)
 		} else {
 			err := try(ctx, hint.node)
 			switch {

@@ -22,7 +22,7 @@ type TopicConfig struct {
 	Replicas int `json:"replicas"`
 	// MinInSync is how many replicas must hold a record before it counts.
 	// Default: a majority.
-	MinInSync int `json:"minInSync"`
+	MinInSync    int             `json:"minInSync"`
 	SegmentBytes int64           `json:"segmentBytes,omitempty"` // as log.Config
 	Flush        log.FlushPolicy `json:"flush,omitempty"`        // as log.Config, in ns
 }
