@@ -1,9 +1,13 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/quorumlog/quorumlog/internal/fold"
@@ -29,27 +33,150 @@ type Config struct {
 // is one on every node that holds a replica of it; the leader's answers. Its
 // methods may be called at once. It owns a fold and one goroutine, which Start
 // starts and Close ends.
-type Coordinator struct{}
+type Coordinator struct {
+	rules    rules
+	logger   *slog.Logger
+	fold     *fold.Fold
+	state    *State   // under the fold's lock
+	sessions sessions // under the fold's lock
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// retryAfter is when to try again to end sessions that could not be ended.
+const retryAfter = time.Second
 
 // Start begins to follow the partition.
-func Start(cfg Config) *Coordinator { return &Coordinator{} }
+func Start(cfg Config) *Coordinator {
+	c := &Coordinator{
+		rules:  rules{partitions: cfg.Partitions, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
+		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		state:  NewState(),
+		sessions: sessions{
+			standard:  cmp.Or(cfg.SessionTimeout, 10*time.Second),
+			deadlines: map[memberKey]time.Time{},
+			timer:     time.NewTimer(time.Hour),
+		},
+	}
+	c.sessions.disarm()
+	c.life, c.end = context.WithCancel(context.Background())
+	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.Apply, Logger: c.logger})
+	c.wg.Go(c.watch)
+	return c
+}
+
+// Close ends the coordinator. Requests in progress return [record.ErrClosed],
+// or *[record.OutcomeUnknownError]. Idempotent.
+func (c *Coordinator) Close() {
+	c.end()
+	c.fold.Close()
+	c.wg.Wait()
+}
 
 // Do answers one request.
 //
 // *[record.FencedError]: the coordinator does not know the member (any more),
 // which must join again under a new id; or, for a commit, a partition is not
 // the member's, and nothing of the request was stored. *[FullError] and
-// [record.ErrInvalid]: nothing was done. *[record.NotLeaderError]: ask the node
+// [record.ErrInvalid]: nothing was done. [record.ErrNotLeader]: ask the node
 // that leads. *[record.OutcomeUnknownError]: send the request again.
 func (c *Coordinator) Do(ctx context.Context, group string, req Request) (Response, error) {
-	return Response{}, errors.New("not built yet")
+	if err := req.check(group); err != nil {
+		return Response{}, err
+	}
+	if req.Op == OpCommitted {
+		return c.committed(ctx, group, req)
+	}
+	var answer Response
+	err := c.fold.Propose(ctx, func(epoch record.LeaderEpoch) ([]record.Record, error) {
+		now := time.Now()
+		c.sessions.begin(epoch, c.state, now)
+		records, a, err := c.state.decide(c.rules, group, req, now)
+		if err != nil {
+			return nil, err
+		}
+		answer = a
+		switch req.Op {
+		case OpJoin:
+			c.sessions.touch(memberKey{group, req.Member}, req.SessionTimeout, now)
+		case OpHeartbeat:
+			c.sessions.touch(memberKey{group, req.Member}, c.state.groups[group].members[req.Member].session, now)
+		}
+		return records, nil
+	})
+	if err != nil {
+		return Response{}, err
+	}
+	return answer, nil
+}
+
+// committed looks offsets up in a state that no other leader can be ahead of:
+// a new owner must not begin below what the last one has committed.
+func (c *Coordinator) committed(ctx context.Context, group string, req Request) (Response, error) {
+	var answer Response
+	err := c.fold.Read(ctx, func() {
+		answer.Generation = c.state.Generation(group)
+		for _, tp := range req.Partitions {
+			answer.Offsets = append(answer.Offsets, c.state.Committed(group, tp))
+		}
+	})
+	if err != nil {
+		return Response{}, err
+	}
+	return answer, nil
 }
 
 // View shows what this node knows of the groups; on a follower that may be old.
 // fn must not keep s.
-func (c *Coordinator) View(fn func(s *State)) {}
+func (c *Coordinator) View(fn func(s *State)) {
+	c.fold.View(func() { fn(c.state) })
+}
 
-// Close ends the coordinator. Idempotent.
-func (c *Coordinator) Close() {}
+// watch ends the memberships of those who are not heard of. It is the
+// coordinator's own goroutine. A leader that is new sets its timer with the
+// first request: until then nobody waits for anybody to be gone.
+func (c *Coordinator) watch() {
+	for {
+		select {
+		case <-c.sessions.timer.C:
+			c.expire()
+		case <-c.life.Done():
+			c.sessions.timer.Stop()
+			return
+		}
+	}
+}
 
-var _ record.Offset
+func (c *Coordinator) expire() {
+	err := c.fold.Propose(c.life, func(epoch record.LeaderEpoch) (records []record.Record, err error) {
+		now := time.Now()
+		c.sessions.begin(epoch, c.state, now)
+		over := c.sessions.expired(c.state, now)
+		for _, name := range slices.Sorted(maps.Keys(over)) {
+			slices.Sort(over[name])
+			c.logger.Info("members were not heard of within their session", "group", name, "members", over[name])
+			rs, err := c.state.expire(c.rules, name, over[name], now)
+			if err != nil {
+				return nil, err
+			}
+			records = append(records, rs...)
+		}
+		return records, nil
+	})
+	if err == nil || errors.Is(err, record.ErrClosed) {
+		return
+	}
+	// View keeps decisions out, and no other reader touches the sessions.
+	c.fold.View(func() {
+		c.sessions.disarm()
+		if errors.Is(err, record.ErrNotLeader) {
+			c.sessions.epoch = 0 // whoever leads next begins anew, this node as well
+			return
+		}
+		c.logger.Warn("sessions could not be ended, trying again", "in", retryAfter, "err", err)
+		now := time.Now()
+		c.sessions.arm(now.Add(retryAfter), now)
+	})
+}

@@ -1,2 +1,72 @@
-// Package group is the coordinator of consumer groups.
+// Package group is the coordinator of consumer groups: who is a member, who
+// owns which partition, and from where a group resumes.
+//
+// The rules are plain functions of the state, a request and the time; they
+// return the records to write and the answer. [State] is the fold of those
+// records. [Coordinator] is the shell around both: it runs a decision under the
+// fold, so that the answer is given when its records are on a quorum, and it
+// keeps the sessions.
+//
+// # How partitions move
+//
+// The coordinator computes the target, who should have what. Each change of it
+// begins a generation. A partition goes to the one who should have it when its
+// last owner has given it up:
+//
+//	a joins      target {a: 0 1}       owners {0: a, 1: a}   generation 1
+//	b joins      target {a: 0, b: 1}   owners {0: a, 1: a}   generation 2
+//	a heartbeat  generation 1, owns 0 1
+//	             assigned 0            a stops reading 1, may still commit
+//	b heartbeat  assigned none
+//	a heartbeat  generation 2, owns 0  owners {0: a}         1 is given up
+//	b heartbeat  assigned 1            owners {0: a, 1: b}   since generation 2
+//
+// So no partition ever has two owners, those that stay are never interrupted,
+// and an owner can commit what it has read until it gives up. An owner that is
+// not heard of for its session timeout is no member any more, and what it owned
+// is free.
+//
+// What a heartbeat leaves out counts as given up only if the member has heard
+// of the current generation. Else a heartbeat that was delayed in the network
+// since before the partition was granted would take it from a member that reads
+// it.
+//
+// # Fencing
+//
+// Each owner has its partition since a generation. A commit names a member and
+// the generation in which the member held what it read, and is refused with
+// *[record.FencedError] unless that member owns the partition without a break
+// since then: a commit cannot reach behind a time when somebody else had the
+// partition, also not when its sender has it again. Committed offsets do not go
+// back, unless a commit says that it wants to ([Request].Rewind).
+//
+// A node that was replaced as leader, and does not know it yet, can do no harm:
+// what it decides is not written. It refuses members that have heard of a later
+// generation, and committed offsets are looked up only after asking a quorum.
+//
+// # Sessions
+//
+// Deadlines are in the leader's memory and written nowhere. A heartbeat that
+// changes nothing writes nothing. A new leader gives every member a fresh
+// session: nobody expires because of a failover.
+//
+// # Records
+//
+// All records of a group are in one partition of __consumer_offsets; each
+// decision is one batch, true as a whole or not at all. The last record of a
+// key counts, one without a value deletes it. Keys and values are JSON; values
+// carry the version of their format, v, and one that is not known stops the
+// fold. Fields that are not known are passed over.
+//
+//	key                                        value, version 1
+//	{"k":"group","g":"billing"}                {"v":1,"gen":2,"topics":{"orders":2},"target":{"a":{"orders":[0]},"b":{"orders":[1]}}}
+//	{"k":"member","g":"billing","m":"a"}       {"v":1,"client":"host-7","topics":["orders"],"session":10000,"assignor":"range"}
+//	{"k":"owner","g":"billing","t":"orders"}   {"v":1,"member":"a","since":1}
+//	{"k":"offset","g":"billing","t":"orders","p":1}
+//	                                           {"v":1,"offset":42,"metadata":"note"}
+//
+// topics are the numbers of partitions that the target was made for; session is
+// in milliseconds, 0 for the coordinator's default. Fields that are empty or
+// zero are left out of keys, so partition 0 has no p, and out of client,
+// assignor and metadata.
 package group

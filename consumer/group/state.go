@@ -1,17 +1,222 @@
 package group
 
-import "github.com/quorumlog/quorumlog/record"
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
 
 // State is all groups that the records of a partition of __consumer_offsets
-// add up to. It is pure: it knows no clock and no node.
+// add up to. It is pure: it knows no clock and no node, and changes only by
+// Apply.
 type State struct {
 	groups map[string]*groupState
 }
 
-type groupState struct{}
-
 // NewState returns the state of an empty partition.
 func NewState() *State { return &State{groups: map[string]*groupState{}} }
 
-// Apply folds one record. An error means that this build does not understand it.
-func (s *State) Apply(r record.Record) error { return nil }
+// groupState is one group. Its zero value is a group nobody has heard of.
+type groupState struct {
+	generation record.Generation
+	partitions map[string]int // of each topic, as the target knows it
+	target     Target
+	members    map[string]member
+	owners     map[record.TopicPartition]owner
+	owned      map[string]int // how many partitions each member has in owners
+	offsets    map[record.TopicPartition]offset
+}
+
+// member is one member of a group. It must not be changed.
+type member struct {
+	client   string
+	topics   []string // sorted
+	session  time.Duration
+	assignor string
+}
+
+// owner is who holds a partition, since which generation.
+type owner struct {
+	member string
+	since  record.Generation
+}
+
+// offset is a committed offset.
+type offset struct {
+	next     record.Offset
+	metadata string
+}
+
+func newGroupState() *groupState {
+	return &groupState{
+		partitions: map[string]int{},
+		target:     Target{},
+		members:    map[string]member{},
+		owners:     map[record.TopicPartition]owner{},
+		owned:      map[string]int{},
+		offsets:    map[record.TopicPartition]offset{},
+	}
+}
+
+// draft returns a copy to try membership changes on. Offsets are shared.
+func (g *groupState) draft() *groupState {
+	d := *g
+	d.members = maps.Clone(g.members)
+	d.owners = maps.Clone(g.owners)
+	d.owned = maps.Clone(g.owned)
+	return &d // partitions and target are replaced as a whole
+}
+
+// Apply folds one record. An error means that this build does not understand
+// it; the state is as before then.
+func (s *State) Apply(r record.Record) error {
+	var k key
+	if err := json.Unmarshal(r.Key, &k); err != nil {
+		return fmt.Errorf("key %q: %w", r.Key, err)
+	}
+	g := s.groups[k.Group]
+	if g == nil {
+		g = newGroupState()
+	}
+	if err := g.apply(k, r.Value); err != nil {
+		return fmt.Errorf("record %s: %w", r.Key, err)
+	}
+	s.groups[k.Group] = g
+	return nil
+}
+
+// apply folds one record of the group; value is nil when k is deleted.
+func (g *groupState) apply(k key, value []byte) error {
+	switch k.Kind {
+	case kindGroup:
+		return g.applyGroup(value)
+	case kindMember:
+		return g.applyMember(k.Member, value)
+	case kindOwner:
+		return g.applyOwner(k.topicPartition(), value)
+	case kindOffset:
+		return g.applyOffset(k.topicPartition(), value)
+	}
+	return fmt.Errorf("this build does not know the kind")
+}
+
+func (g *groupState) applyGroup(value []byte) error {
+	v, err := decode[groupValue](value) // never deleted: the generation only grows
+	if err != nil {
+		return err
+	}
+	g.generation, g.partitions = v.Generation, v.Partitions
+	g.target = make(Target, len(v.Target))
+	for m, tps := range v.Target {
+		g.target[m] = tps.sorted()
+	}
+	return nil
+}
+
+func (g *groupState) applyMember(id string, value []byte) error {
+	if value == nil {
+		delete(g.members, id)
+		return nil
+	}
+	v, err := decode[memberValue](value)
+	if err != nil {
+		return err
+	}
+	g.members[id] = member{
+		client: v.Client, topics: v.Topics, assignor: v.Assignor,
+		session: time.Duration(v.Session) * time.Millisecond,
+	}
+	return nil
+}
+
+func (g *groupState) applyOwner(tp record.TopicPartition, value []byte) error {
+	var next ownerValue
+	if value != nil {
+		var err error
+		if next, err = decode[ownerValue](value); err != nil {
+			return err
+		}
+	}
+	if last, ok := g.owners[tp]; ok {
+		delete(g.owners, tp)
+		if g.owned[last.member]--; g.owned[last.member] == 0 {
+			delete(g.owned, last.member)
+		}
+	}
+	if value != nil {
+		g.owners[tp] = owner{member: next.Member, since: next.Since}
+		g.owned[next.Member]++
+	}
+	return nil
+}
+
+func (g *groupState) applyOffset(tp record.TopicPartition, value []byte) error {
+	if value == nil {
+		delete(g.offsets, tp)
+		return nil
+	}
+	v, err := decode[offsetValue](value)
+	if err != nil {
+		return err
+	}
+	g.offsets[tp] = offset{next: v.Offset, metadata: v.Metadata}
+	return nil
+}
+
+// assigned returns what the member holds and should hold.
+func (g *groupState) assigned(id string) []record.TopicPartition {
+	var tps []record.TopicPartition
+	for _, tp := range g.target[id] {
+		if g.owners[tp].member == id {
+			tps = append(tps, tp)
+		}
+	}
+	return tps
+}
+
+// Groups returns the names of all groups, sorted.
+func (s *State) Groups() []string { return slices.Sorted(maps.Keys(s.groups)) }
+
+// Generation returns the generation of a group, 0 for one nobody joined yet.
+func (s *State) Generation(group string) record.Generation {
+	if g := s.groups[group]; g != nil {
+		return g.generation
+	}
+	return 0
+}
+
+// Member is what people want to know of a member.
+type Member struct {
+	ID, Client string
+	Topics     []string
+	Assigned   []record.TopicPartition // what it holds and should hold
+}
+
+// Members returns the members of a group, sorted by id.
+func (s *State) Members(group string) []Member {
+	g := s.groups[group]
+	if g == nil {
+		return nil
+	}
+	var members []Member
+	for _, id := range slices.Sorted(maps.Keys(g.members)) {
+		m := g.members[id]
+		members = append(members, Member{ID: id, Client: m.client, Topics: slices.Clone(m.topics), Assigned: g.assigned(id)})
+	}
+	return members
+}
+
+// Committed returns the committed offset of a partition, with
+// [record.NoOffset] if there is none.
+func (s *State) Committed(group string, tp record.TopicPartition) Offset {
+	if g := s.groups[group]; g != nil {
+		if o, ok := g.offsets[tp]; ok {
+			return Offset{TopicPartition: tp, Offset: o.next, Metadata: o.metadata}
+		}
+	}
+	return Offset{TopicPartition: tp, Offset: record.NoOffset}
+}

@@ -1,0 +1,54 @@
+package group
+
+import (
+	"fmt"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// commit stores offsets, all or none. They must come from who owns the
+// partitions, and has done so without a break since the generation it names.
+func (d *decision) commit(req Request) error {
+	if err := d.current(req); err != nil {
+		return err
+	}
+	if err := d.mayCommit(req); err != nil {
+		return err
+	}
+	for _, o := range req.Offsets {
+		next := offset{next: o.Offset, metadata: o.Metadata}
+		last, ok := d.group.offsets[o.TopicPartition]
+		if ok && (next == last || next.next < last.next && !req.Rewind) {
+			continue
+		}
+		k := key{Kind: kindOffset, Group: d.name, Topic: o.Topic, Partition: o.Partition}
+		r, err := encode(d.now, k, offsetValue{V: formatVersion, Offset: o.Offset, Metadata: o.Metadata})
+		if err != nil {
+			return err
+		}
+		d.records = append(d.records, r)
+	}
+	return nil
+}
+
+func (d *decision) mayCommit(req Request) error {
+	if req.Member == "" {
+		if n := len(d.group.members); n > 0 {
+			return &record.FencedError{
+				What: fmt.Sprintf("commit without a member to group %q, which has %d,", d.name, n),
+				Have: int64(req.Generation), Want: int64(d.group.generation),
+			}
+		}
+		return nil
+	}
+	for _, o := range req.Offsets {
+		own, ok := d.group.owners[o.TopicPartition]
+		switch {
+		case !ok || own.member != req.Member:
+			return fmt.Errorf("commit of %v: %w", o.TopicPartition, d.fenced(req, d.group.generation))
+		case req.Generation < own.since:
+			return fmt.Errorf("commit of %v: %w", o.TopicPartition, d.fenced(req, own.since))
+		}
+	}
+	return nil
+}

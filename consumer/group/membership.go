@@ -1,0 +1,178 @@
+package group
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// join makes or changes a member.
+func (d *decision) join(req Request) error {
+	topics := slices.Compact(slices.Sorted(slices.Values(req.Topics)))
+	m, known := d.group.members[req.Member]
+	if !known && len(d.group.members) >= d.maxMembers {
+		return &FullError{Group: d.name, Limit: d.maxMembers}
+	}
+	if !known || m.client != req.Client || m.session != req.SessionTimeout ||
+		m.assignor != req.Assignor || !slices.Equal(m.topics, topics) {
+		value := memberValue{
+			V: formatVersion, Client: req.Client, Topics: topics,
+			Session: req.SessionTimeout.Milliseconds(), Assignor: req.Assignor,
+		}
+		if err := d.put(key{Kind: kindMember, Member: req.Member}, value); err != nil {
+			return err
+		}
+	}
+	if err := d.retarget(); err != nil {
+		return err
+	}
+	return d.grant(req.Member)
+}
+
+// heartbeat takes back what the member has given up and grants what is free.
+func (d *decision) heartbeat(req Request) error {
+	if _, ok := d.group.members[req.Member]; !ok {
+		return d.fenced(req, d.group.generation)
+	}
+	if err := d.current(req); err != nil {
+		return err
+	}
+	if err := d.takeBack(req); err != nil {
+		return err
+	}
+	if d.grown() {
+		if err := d.retarget(); err != nil {
+			return err
+		}
+	}
+	return d.grant(req.Member)
+}
+
+// takeBack frees what the member should not hold and does not hold any more. A
+// heartbeat from before the member heard of the current generation does not
+// count: it may have been delayed since a time when a partition was on its way
+// to the member, which then took it up.
+func (d *decision) takeBack(req Request) error {
+	g := d.group
+	if req.Generation != g.generation || g.owned[req.Member] == len(g.assigned(req.Member)) {
+		return nil
+	}
+	kept := make(map[record.TopicPartition]bool, len(req.Owned)+len(g.target[req.Member]))
+	for _, tp := range req.Owned {
+		kept[tp] = true
+	}
+	for _, tp := range g.target[req.Member] {
+		kept[tp] = true
+	}
+	return d.free(func(tp record.TopicPartition, o owner) bool { return o.member == req.Member && !kept[tp] })
+}
+
+// free ends the ownership of partitions.
+func (d *decision) free(which func(record.TopicPartition, owner) bool) error {
+	var tps []record.TopicPartition
+	for tp, o := range d.group.owners {
+		if which(tp, o) {
+			tps = append(tps, tp)
+		}
+	}
+	slices.SortFunc(tps, record.TopicPartition.Compare)
+	for _, tp := range tps {
+		if err := d.put(key{Kind: kindOwner, Topic: tp.Topic, Partition: tp.Partition}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grant gives the member what it should hold and nobody holds.
+func (d *decision) grant(id string) error {
+	for _, tp := range d.group.target[id] {
+		if _, ok := d.group.owners[tp]; ok {
+			continue
+		}
+		value := ownerValue{V: formatVersion, Member: id, Since: d.group.generation}
+		if err := d.put(key{Kind: kindOwner, Topic: tp.Topic, Partition: tp.Partition}, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave ends memberships. What was owned is free at once. Who is no member is
+// passed over.
+func (d *decision) leave(ids []string) error {
+	gone := map[string]bool{}
+	for _, id := range ids {
+		if _, ok := d.group.members[id]; ok && !gone[id] {
+			gone[id] = true
+			if err := d.put(key{Kind: kindMember, Member: id}, nil); err != nil {
+				return err
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := d.free(func(_ record.TopicPartition, o owner) bool { return gone[o.member] }); err != nil {
+		return err
+	}
+	return d.retarget()
+}
+
+// retarget makes the target what it should be for the members and topics as
+// they are. If that changes it, a generation begins.
+func (d *decision) retarget() error {
+	g := d.group
+	subscriptions := make(map[string][]string, len(g.members))
+	partitions := map[string]int{}
+	for id, m := range g.members {
+		subscriptions[id] = m.topics
+		for _, topic := range m.topics {
+			if _, ok := partitions[topic]; !ok {
+				partitions[topic] = d.count(topic)
+			}
+		}
+	}
+	target := Assign(g.rule(), subscriptions, partitions, g.target)
+	if maps.Equal(partitions, g.partitions) && maps.EqualFunc(target, g.target, slices.Equal) {
+		return nil
+	}
+	value := groupValue{V: formatVersion, Generation: g.generation + 1, Partitions: partitions, Target: map[string]byTopic{}}
+	for id, tps := range target {
+		value.Target[id] = newByTopic(tps)
+	}
+	return d.put(key{Kind: kindGroup}, value)
+}
+
+// count returns how many partitions a topic has. A node that knows of fewer
+// than the group has seen lags behind.
+func (d *decision) count(topic string) int {
+	return max(d.partitions(topic), d.group.partitions[topic])
+}
+
+// grown reports whether a topic of the group has got partitions.
+func (d *decision) grown() bool {
+	for topic, n := range d.group.partitions {
+		if d.count(topic) != n {
+			return true
+		}
+	}
+	return false
+}
+
+// rule returns the assignor most members ask for.
+func (g *groupState) rule() string {
+	votes := map[string]int{}
+	for _, m := range g.members {
+		votes[cmp.Or(m.assignor, Sticky)]++
+	}
+	best := Sticky
+	for _, rule := range []string{Range, RoundRobin} {
+		if votes[rule] > votes[best] {
+			best = rule
+		}
+	}
+	return best
+}
