@@ -94,6 +94,9 @@ func (c Config) Validate() error {
 	if c.Name != "" && c.DisableIdempotence {
 		fault("Name %q means nothing with DisableIdempotence", c.Name)
 	}
+	if c.Codec < record.None || c.Codec > record.Zstd {
+		fault("Codec is %v, want none, gzip, snappy, lz4 or zstd", c.Codec)
+	}
 	if c.BatchBytes < minBatchBytes || c.BatchBytes > maxBatchBytes {
 		fault("BatchBytes is %d, want %d to %d", c.BatchBytes, minBatchBytes, maxBatchBytes)
 	}

@@ -116,8 +116,11 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 		after(then.answer, func() {
 			if then.hold != nil {
 				go func() {
-					<-then.hold
-					answer(a, err)
+					select {
+					case <-then.hold:
+						answer(a, err)
+					case <-ctx.Done():
+					}
 				}()
 				return
 			}
