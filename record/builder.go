@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// ProducerStamp says who wrote a batch and which of its records these are, so
-// that a leader can tell a repeat from a new batch.
-type ProducerStamp struct {
-	ID       ProducerID
-	Epoch    ProducerEpoch
-	Sequence Sequence // of the first record; NoSequence only in control batches
-}
-
 // BatchOptions says what a batch is apart from its records. BatchOptions{} is
 // an uncompressed batch without protection against duplicates.
 type BatchOptions struct {
@@ -124,23 +116,14 @@ func (b *Builder) putHeader(out Batch, codec Codec, opt BatchOptions) {
 	be.PutUint64(out[atBaseTimestamp:], uint64(b.base))
 	be.PutUint64(out[atMaxTimestamp:], uint64(b.maximum))
 	be.PutUint32(out[atCount:], uint32(b.count))
-	out.Stamp(0, NoLeaderEpoch)
-	out.putProducer(opt.Producer)
+	out.seal(opt.Producer)
 }
 
 func (o BatchOptions) validate() error {
 	if !o.Codec.known() {
 		return fmt.Errorf("%w: unknown codec %d", ErrInvalid, o.Codec)
 	}
-	p := o.Producer
-	if p == nil {
-		return nil
-	}
-	marker := o.Control && p.Sequence == NoSequence
-	if p.ID < 0 || p.Epoch < 0 || p.Sequence < 0 && !marker {
-		return fmt.Errorf("%w: producer stamp %+v", ErrInvalid, *p)
-	}
-	return nil
+	return o.Producer.validate(o.Control)
 }
 
 // SizeOf returns how many bytes r takes in a batch before compression, or a few
