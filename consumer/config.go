@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -26,8 +28,9 @@ const (
 type Config struct {
 	// ClientID names this process in the coordinator's member list.
 	ClientID string
-	// Assignor is the rule that spreads partitions over members. Default: the
-	// coordinator's, which moves as few as possible.
+	// Assignor is the rule that spreads partitions over members: [group.Sticky],
+	// [group.Range] or [group.RoundRobin]; what most members ask for is used.
+	// Default: sticky, which moves as few partitions as possible.
 	Assignor string
 	// SessionTimeout is how long the coordinator waits for a heartbeat before
 	// it gives the member's partitions to others. Default 10 s.
@@ -80,6 +83,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxPollBytes < 0 {
 		errs = append(errs, fmt.Errorf("MaxPollBytes is %d, want at least 1", c.MaxPollBytes))
+	}
+	if !slices.Contains([]string{"", group.Sticky, group.Range, group.RoundRobin}, c.Assignor) {
+		errs = append(errs, fmt.Errorf("Assignor is %q, want %q, %q or %q", c.Assignor, group.Sticky, group.Range, group.RoundRobin))
 	}
 	if c.StartAt != AtStart && c.StartAt != AtEnd {
 		errs = append(errs, fmt.Errorf("StartAt is %d, want AtStart or AtEnd", c.StartAt))

@@ -14,15 +14,16 @@ type Source interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	// Fetch returns whole, checked batches of about maxBytes, at least one,
 	// beginning with the one that holds from. It waits until there is one, and
-	// returns soon after ctx ends. An empty answer makes the reader ask again.
+	// returns soon after ctx ends. That a message was lost on the way, it must
+	// notice by itself. An empty answer makes the reader ask again.
 	Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error)
 	// Offsets returns the first readable offset and the high watermark.
 	Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error)
 }
 
 // Coordinator keeps the groups: who is a member, who owns which partition, and
-// the committed offsets. It finds the right node and retries leader changes
-// until ctx ends.
+// the committed offsets. It finds the right node, notices lost messages and
+// retries leader changes until ctx ends. Package group says what the answers mean.
 type Coordinator interface {
 	Group(ctx context.Context, group string, req group.Request) (group.Response, error)
 }
