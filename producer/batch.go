@@ -30,6 +30,7 @@ type batch struct {
 
 	// Set with each try.
 	stamp  *record.ProducerStamp // nil without idempotence
+	number int64                 // of the batches of its partition
 	try    int
 	flying bool // handed to the cluster, no answer yet
 	alone  bool // nothing of the partition was in flight before it

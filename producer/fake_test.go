@@ -101,7 +101,7 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 		then = f.judge(tp, b)
 	}
 	if then.refuse != nil {
-		done(record.Appended{}, then.refuse)
+		after(then.answer, func() { done(record.Appended{}, then.refuse) })
 		return
 	}
 	var once sync.Once
@@ -278,4 +278,27 @@ func sendAsync(p *producer.Producer, rs ...record.Record) []*outcome {
 		})
 	}
 	return outs
+}
+
+// forget loses the last n batches and what they did to the producers.
+func (l *fakeLog) forget(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kept := l.batches[:len(l.batches)-n]
+	l.end = l.batches[len(kept)].BaseOffset()
+	for _, b := range l.batches[len(kept):] {
+		s := l.producers[b.ProducerID()]
+		s.last = s.last[:len(s.last)-1]
+	}
+	l.batches = kept
+}
+
+// twice answers every try a second time.
+type twice struct{ *fake }
+
+func (c twice) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	c.fake.Append(ctx, tp, b, acks, func(a record.Appended, err error) {
+		done(a, err)
+		done(record.Appended{}, errors.New("a second answer"))
+	})
 }

@@ -37,6 +37,7 @@ type partition struct {
 	flying   int      // how many of them have no answer yet
 	retries  int      // the last so many of them failed and wait to be sent again
 
+	sent   int64     // batches given a number
 	ident  *identity // nil: take the producer's current one, and begin at sequence 0
 	seq    record.Sequence
 	proven time.Time // last success under ident

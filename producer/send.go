@@ -67,7 +67,7 @@ func (p *Producer) next(pt *partition, now time.Time) *batch {
 	case pt.retries > 0:
 		b = pt.inFlight[len(pt.inFlight)-pt.retries]
 		pt.retries--
-	case pt.gap || p.renewing || len(pt.inFlight) >= p.window(pt, now) || !p.sendable(pt, now):
+	case pt.gap || p.renewing || p.windowFull(pt, now) || !p.sendable(pt, now):
 		return nil
 	case pt.ident == nil && p.ident == nil:
 		p.askIdentity()
@@ -100,17 +100,24 @@ func (p *Producer) first(pt *partition) *batch {
 		b.stamp = &record.ProducerStamp{ID: pt.ident.id, Epoch: pt.ident.epoch, Sequence: pt.seq}
 		pt.seq = pt.seq.Add(int32(len(b.slots)))
 	}
+	b.number = pt.sent
+	pt.sent++
 	pt.inFlight = append(pt.inFlight, b)
 	p.inFlight++
 	return b
 }
 
-// window returns how many batches of pt may be in flight.
-func (p *Producer) window(pt *partition, now time.Time) int {
-	if !p.cfg.DisableIdempotence && now.Sub(pt.proven) > provenFor {
-		return 1 // the leader would take any sequence as the first
+// windowFull reports whether the next batch of pt must wait for those in
+// flight. It counts from the oldest of them, whatever the others' answers were:
+// a leader that has taken five more would not recognise it again.
+func (p *Producer) windowFull(pt *partition, now time.Time) bool {
+	if len(pt.inFlight) == 0 {
+		return false
 	}
-	return p.cfg.MaxInFlight
+	if !p.cfg.DisableIdempotence && now.Sub(pt.proven) > provenFor {
+		return true // the leader would take any sequence as the first
+	}
+	return pt.sent-pt.inFlight[0].number >= int64(p.cfg.MaxInFlight)
 }
 
 // sendable reports whether pt has a batch that need not wait for more records.
