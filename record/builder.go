@@ -92,7 +92,7 @@ func (b *Builder) Build(opt BatchOptions) (Batch, error) {
 	if b.count == 0 {
 		return nil, fmt.Errorf("%w: a batch needs a record", ErrInvalid)
 	}
-	out, codec, err := compressRecords(opt.Codec, b.buf)
+	out, codec, err := pack(opt.Codec, b.buf)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", opt.Codec, err)
 	}

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 	"unsafe"
@@ -45,15 +44,15 @@ func (it *Iterator) Reset(b Batch) error {
 	if it.err = b.CheckHeader(); it.err != nil {
 		return it.err
 	}
-	records := b[HeaderSize:]
-	if b.Codec() != None {
-		records, it.err = decompress(b.Codec(), records, cmp.Or(it.MaxBytes, defaultMaxBytes))
-		if it.err != nil {
-			return it.err
-		}
+	limit := it.MaxBytes
+	if limit <= 0 {
+		limit = defaultMaxBytes
 	}
-	it.batch, it.records.buf = b, records
-	return nil
+	it.records.buf, it.err = b.open(limit)
+	if it.err == nil {
+		it.batch = b
+	}
+	return it.err
 }
 
 // Next reads the next record into r and reports whether there was one. It sets
