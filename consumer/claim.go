@@ -19,7 +19,7 @@ const aheadBatches = 2
 type claim struct {
 	tp     record.TopicPartition
 	wanted atomic.Bool // the coordinator lists it; written under Group.mu, Run looks without
-	known  bool        // the keeper has taken it up: OnRevoked is due at the end
+	known  bool        // OnAssigned was called, so OnRevoked is due; the keeper's own
 	ready  bool        // OnAssigned is done: Poll may hand out
 
 	queue []Batch       // fetched, not handed out yet
@@ -43,16 +43,21 @@ func (g *Group) startFeed(c *claim, pos record.Offset) {
 	g.wg.Go(func() {
 		defer close(c.ended)
 		if err := g.feed(ctx, c, pos); err != nil && ctx.Err() == nil {
-			g.mu.Lock()
-			c.err = place(c.tp, err)
-			g.mu.Unlock()
-			signal(g.wake)
+			g.stall(c, err)
 		}
 	})
 }
 
-// stopFeed ends the feed and waits for it. Called by the keeper and, after it
-// has ended, by Close.
+// stall makes err come out of Poll in the claim's turn, after what is queued.
+func (g *Group) stall(c *claim, err error) {
+	g.mu.Lock()
+	c.err = place(c.tp, err)
+	g.mu.Unlock()
+	signal(g.wake)
+}
+
+// stopFeed ends the feed, if there is one, and waits for it. Called by the
+// keeper and, after that has ended, by Close.
 func (c *claim) stopFeed() {
 	if c.cancel == nil {
 		return

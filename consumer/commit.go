@@ -74,6 +74,9 @@ func (g *Group) commit(ctx context.Context, have record.Generation, offsets map[
 		if cause := context.Cause(ctx); errors.Is(cause, record.ErrClosed) {
 			err = cause
 		}
+		if errors.Is(err, record.ErrFenced) {
+			signal(g.nudge) // the session should know as well
+		}
 		return fmt.Errorf("commit to group %q: %w", g.name, err)
 	}
 

@@ -144,7 +144,9 @@ func TestGroupBeginsAtTheEndIfAsked(t *testing.T) {
 		w := newWorld(t, 1)
 		w.fill(t, "orders", 5, 5)
 		g := w.join("a", Config{StartAt: AtEnd})
+		w.close(g)
 		w.partition(0).fill(t, 1, 1)
+		g = w.join("a", Config{StartAt: AtEnd}) // the group's first end counts
 		require.Equal(t, want(0, 5, 6), values(w.poll(g)))
 		w.close(g)
 	})
@@ -613,4 +615,32 @@ func TestGracefulMovesLoseAndRepeatNothing(t *testing.T) {
 			require.Equal(t, 1, n, v)
 		}
 	})
+}
+
+func TestPartitionWithoutAPositionStallsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.fill(t, "orders", 1, 1)
+		broken := errors.New("disk on fire")
+		g, err := Join(t.Context(), lame{w.memory, broken}, w.coordinator, "billing", []string{"orders"}, Config{})
+		require.NoError(t, err)
+		settle()
+		_, err = g.Poll(t.Context())
+		require.ErrorIs(t, err, broken)
+		require.Equal(t, want(1, 0, 1), values(w.poll(g)))
+		w.close(g)
+	})
+}
+
+// lame cannot say where partition 0 begins.
+type lame struct {
+	memory
+	err error
+}
+
+func (l lame) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+	if tp.Partition == 0 {
+		return 0, 0, l.err
+	}
+	return l.memory.Offsets(ctx, tp)
 }

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -56,76 +57,90 @@ func (g *Group) release() {
 
 // takeUp starts the feeds of new claims.
 func (g *Group) takeUp() {
-	g.mu.Lock()
-	var fresh []*claim
-	var tps []record.TopicPartition
-	for _, c := range g.ring {
-		if !c.known && c.wanted.Load() {
-			fresh, tps = append(fresh, c), append(tps, c.tp)
-		}
-	}
-	g.mu.Unlock()
+	fresh := g.fresh()
 	if len(fresh) == 0 {
 		return
 	}
-	positions, err := g.positions(g.life, tps)
-	if g.life.Err() != nil {
-		return
-	}
+	committed, err := g.Committed(g.life, partitions(fresh))
+	taken := fresh[:0]
 	for _, c := range fresh {
+		pos, ok := committed[c.tp]
+		cause := err
+		if !ok && cause == nil {
+			pos, cause = g.origin(g.life, c.tp)
+		}
+		switch {
+		case cause == nil:
+			g.startFeed(c, pos)
+		case errors.Is(cause, record.ErrFenced):
+			continue // lost already; the session will find out, or it is tried again
+		default:
+			g.stall(c, cause)
+		}
+		taken = append(taken, c)
+	}
+	if g.life.Err() != nil || len(taken) == 0 {
+		return // the feeds end with the life, and the user has heard nothing yet
+	}
+	for _, c := range taken {
 		c.known = true
-		if err == nil {
-			g.startFeed(c, positions[c.tp])
-		}
 	}
-	g.cfg.OnAssigned(g.life, tps)
+	g.cfg.OnAssigned(g.life, partitions(taken))
 	g.mu.Lock()
-	for _, c := range fresh {
+	for _, c := range taken {
 		c.ready = true
-		if err != nil {
-			c.err = err // comes out of Poll
-		}
 	}
 	g.mu.Unlock()
 	signal(g.wake)
 }
 
-// positions returns where to begin reading each of tps.
-func (g *Group) positions(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]record.Offset, error) {
-	positions, err := g.Committed(ctx, tps)
-	if err != nil {
-		return nil, err
-	}
-	for _, tp := range tps {
-		if _, ok := positions[tp]; ok {
-			continue
-		}
-		var start, high record.Offset
-		err := g.retry(ctx, func() (err error) {
-			start, high, err = g.src.Offsets(ctx, tp)
-			return err
-		})
-		if err != nil {
-			return nil, place(tp, err)
-		}
-		positions[tp] = start
-		if g.cfg.StartAt == AtEnd {
-			positions[tp] = high
+// fresh returns the claims that wait to be taken up.
+func (g *Group) fresh() []*claim {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var fresh []*claim
+	for _, c := range g.ring {
+		if !c.known && c.wanted.Load() {
+			fresh = append(fresh, c)
 		}
 	}
-	return positions, nil
+	return fresh
+}
+
+func partitions(claims []*claim) []record.TopicPartition {
+	var tps []record.TopicPartition
+	for _, c := range claims {
+		tps = append(tps, c.tp)
+	}
+	return tps
+}
+
+// origin returns where to begin without a committed offset.
+func (g *Group) origin(ctx context.Context, tp record.TopicPartition) (record.Offset, error) {
+	var start, high record.Offset
+	err := g.retry(ctx, func() (err error) {
+		start, high, err = g.src.Offsets(ctx, tp)
+		return err
+	})
+	if err != nil || g.cfg.StartAt == AtStart {
+		return start, err
+	}
+	// Commit it: should the partition move before the first batch is
+	// committed, its next owner would begin at a later end and miss what is
+	// between.
+	return high, g.CommitOffsets(ctx, map[record.TopicPartition]record.Offset{tp: high})
 }
 
 // finish ends the feeds of claims that are given up or lost and tells the user.
 func (g *Group) finish(ctx context.Context, claims []*claim) {
-	var tps []record.TopicPartition
+	var known []*claim
 	for _, c := range claims {
 		if c.known {
 			c.stopFeed()
-			tps = append(tps, c.tp)
+			known = append(known, c)
 		}
 	}
-	if len(tps) > 0 {
-		g.cfg.OnRevoked(ctx, tps)
+	if len(known) > 0 {
+		g.cfg.OnRevoked(ctx, partitions(known))
 	}
 }
