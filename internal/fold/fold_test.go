@@ -1,0 +1,386 @@
+package fold
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// register is a state: a list of words.
+type register struct {
+	*Fold
+	words []string
+}
+
+var errPoison = errors.New("do not understand poison")
+
+// start folds n's view of the log. The fold is closed with the test.
+func start(t *testing.T, n *node) *register {
+	r := &register{}
+	r.Fold = Start(Config{Partition: n, Apply: func(rec record.Record) error {
+		if string(rec.Value) == "poison" {
+			return errPoison
+		}
+		r.words = append(r.words, string(rec.Value))
+		return nil
+	}})
+	t.Cleanup(r.Close)
+	return r
+}
+
+func words(ws ...string) (rs []record.Record) {
+	for _, w := range ws {
+		rs = append(rs, record.Record{Value: []byte(w)})
+	}
+	return rs
+}
+
+// add proposes words and tells what the decision saw.
+func (r *register) add(ctx context.Context, ws ...string) (saw []string, err error) {
+	err = r.Propose(ctx, func(record.LeaderEpoch) ([]record.Record, error) {
+		saw = append([]string{}, r.words...)
+		return words(ws...), nil
+	})
+	return saw, err
+}
+
+func (r *register) folded() (ws []string) {
+	r.View(func() { ws = append(ws, r.words...) })
+	return ws
+}
+
+// in runs a test in a bubble of virtual time, with a quorum of two nodes.
+func in(t *testing.T, test func(t *testing.T, q *quorum, a, b *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuorum()
+		test(t, q, q.node(), q.node())
+	})
+}
+
+func TestWhatIsProposedIsFoldedOnEveryNode(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, b *node) {
+		q.elect(a, false)
+		leader, follower := start(t, a), start(t, b)
+		_, err := leader.add(t.Context(), "x", "y")
+		require.NoError(t, err)
+		require.Equal(t, []string{"x", "y"}, leader.folded())
+		require.Len(t, q.batches, 1, "one decision is one batch")
+		require.NoError(t, follower.Wait(t.Context(), 2))
+		require.Equal(t, []string{"x", "y"}, follower.folded())
+	})
+}
+
+func TestEachDecisionSeesWhatTheOneBeforeWrote(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				err := r.Propose(t.Context(), func(record.LeaderEpoch) ([]record.Record, error) {
+					return words(strconv.Itoa(len(r.words))), nil
+				})
+				require.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		for i, w := range r.folded() {
+			require.Equal(t, strconv.Itoa(i), w)
+		}
+		require.Len(t, r.folded(), 50)
+		require.Equal(t, 1, a.barriers, "one is enough for an epoch")
+	})
+}
+
+func TestADecisionMayRefuseOrWriteNothing(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		refused := errors.New("refused")
+		err := r.Propose(t.Context(), func(epoch record.LeaderEpoch) ([]record.Record, error) {
+			require.EqualValues(t, 1, epoch)
+			return words("x"), refused
+		})
+		require.Equal(t, refused, err)
+		_, err = r.add(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, q.batches)
+	})
+}
+
+func TestAFollowerDecidesNothing(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, b *node) {
+		q.elect(a, false)
+		r := start(t, b)
+		saw, err := r.add(t.Context(), "x")
+		require.ErrorIs(t, err, record.ErrNotLeader)
+		require.Nil(t, saw, "decide has run")
+		require.ErrorIs(t, r.Read(t.Context(), func() { t.Error("read on a follower") }), record.ErrNotLeader)
+	})
+}
+
+func TestANewLeaderDecidesAfterItHasFoldedWhatOthersWrote(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, b *node) {
+		q.elect(a, false)
+		b.held = true
+		old, next := start(t, a), start(t, b)
+		_, err := old.add(t.Context(), "x")
+		require.NoError(t, err)
+		q.elect(b, false)
+
+		var saw []string
+		done := make(chan error, 1)
+		go func() {
+			s, err := next.add(t.Context(), "y")
+			saw = s
+			done <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, done, "decided before it caught up")
+		q.do(func() { b.held = false })
+		require.NoError(t, <-done)
+		require.Equal(t, []string{"x"}, saw)
+	})
+}
+
+func TestALeaderThatCameBackSeesWhatWasWrittenMeanwhile(t *testing.T) {
+	for _, write := range [][]string{nil, {"z"}} { // a decision without records must not be older
+		in(t, func(t *testing.T, q *quorum, a, b *node) {
+			q.elect(a, false)
+			ra, rb := start(t, a), start(t, b)
+			_, err := ra.add(t.Context(), "x")
+			require.NoError(t, err)
+
+			q.elect(b, false)
+			_, err = ra.add(t.Context(), "lost")
+			require.ErrorIs(t, err, record.ErrNotLeader)
+			q.do(func() { a.held = true })
+			_, err = rb.add(t.Context(), "y")
+			require.NoError(t, err)
+
+			q.elect(a, false)
+			time.AfterFunc(time.Second, func() { q.do(func() { a.held = false }) })
+			saw, err := ra.add(t.Context(), write...)
+			require.NoError(t, err)
+			require.Equal(t, []string{"x", "y"}, saw)
+		})
+	}
+}
+
+func TestALeaderThatDoesNotKnowItWasReplacedWritesNothing(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, b *node) {
+		q.elect(a, false)
+		ra, rb := start(t, a), start(t, b)
+		_, err := ra.add(t.Context(), "x")
+		require.NoError(t, err)
+		q.elect(b, true)
+		_, err = rb.add(t.Context(), "y")
+		require.NoError(t, err)
+
+		_, err = ra.add(t.Context(), "lost")
+		require.ErrorIs(t, err, record.ErrNotLeader)
+		require.ErrorIs(t, ra.Read(t.Context(), func() { t.Error("read on an old leader") }), record.ErrNotLeader)
+		require.NoError(t, rb.Wait(t.Context(), 2))
+		require.Equal(t, []string{"x", "y"}, rb.folded())
+	})
+}
+
+func TestReadSeesWhatWasCommittedBeforeItWasCalled(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, b *node) {
+		q.elect(a, false)
+		ra, rb := start(t, a), start(t, b)
+		_, err := ra.add(t.Context(), "x")
+		require.NoError(t, err)
+		q.do(func() { b.held = true })
+		_, err = ra.add(t.Context(), "y")
+		require.NoError(t, err)
+		q.elect(b, false)
+		time.AfterFunc(time.Second, func() { q.do(func() { b.held = false }) })
+		var saw []string
+		require.NoError(t, rb.Read(t.Context(), func() { saw = append(saw, rb.words...) }))
+		require.Equal(t, []string{"x", "y"}, saw)
+	})
+}
+
+func TestAFailedBarrierIsTriedAgainByTheNextDecision(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		broken := errors.New("no quorum")
+		a.failBarrier = func() error { return broken }
+		saw, err := r.add(t.Context(), "x")
+		require.ErrorIs(t, err, broken)
+		require.Nil(t, saw, "decide has run")
+		q.do(func() { a.failBarrier = nil })
+		_, err = r.add(t.Context(), "y")
+		require.NoError(t, err)
+		require.Equal(t, []string{"y"}, r.folded())
+	})
+}
+
+func TestAfterAnAppendOfUnknownOutcomeTheNextDecisionKnowsIt(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		in(t, func(t *testing.T, q *quorum, a, _ *node) {
+			q.elect(a, false)
+			r := start(t, a)
+			_, err := r.add(t.Context(), "x")
+			require.NoError(t, err)
+			want := []string{"x"}
+			a.failAppend = func(write func()) error {
+				a.failAppend = nil
+				if written {
+					a.held = true // and this node does not see it soon
+					write()
+				}
+				return &record.OutcomeUnknownError{Err: errors.New("answer lost")}
+			}
+			_, err = r.add(t.Context(), "y")
+			require.ErrorIs(t, err, record.ErrOutcomeUnknown)
+			if written {
+				want = append(want, "y")
+			}
+			time.AfterFunc(time.Second, func() { q.do(func() { a.held = false }) })
+			saw, err := r.add(t.Context(), "z")
+			require.NoError(t, err)
+			require.Equal(t, want, saw)
+			require.Equal(t, 2, a.barriers)
+		})
+	}
+}
+
+func TestFailedFetchesAreRepeatedAtGrowingIntervals(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		a.failFetch = func() error { return record.ErrUnreachable }
+		r := start(t, a)
+		time.Sleep(time.Minute) // virtual
+		synctest.Wait()
+		q.mu.Lock()
+		fetches := a.fetches
+		a.failFetch = nil
+		q.mu.Unlock()
+		require.Greater(t, fetches, 55, "about one a second")
+		require.Less(t, fetches, 75)
+		_, err := r.add(t.Context(), "x")
+		require.NoError(t, err)
+		require.Equal(t, []string{"x"}, r.folded())
+	})
+}
+
+func TestAFoldStopsAtARecordItDoesNotUnderstand(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		_, err := r.add(t.Context(), "x")
+		require.NoError(t, err)
+		_, err = r.add(t.Context(), "poison", "y")
+		require.ErrorIs(t, err, errPoison)
+		saw, err := r.add(t.Context(), "z")
+		require.ErrorIs(t, err, errPoison)
+		require.Nil(t, saw, "decide has run")
+		require.ErrorIs(t, r.Wait(t.Context(), 2), errPoison)
+		require.NoError(t, r.Wait(t.Context(), 1), "that far it came")
+		require.ErrorIs(t, r.Read(t.Context(), func() { t.Error("read beyond the end of the fold") }), errPoison)
+		require.Equal(t, []string{"x"}, r.folded())
+		require.Len(t, q.batches, 2)
+	})
+}
+
+func TestAFoldStopsWhenTheLogNoLongerHoldsWhatComesNext(t *testing.T) {
+	for _, err := range []error{
+		&record.OffsetRangeError{Offset: 0, Start: 10, End: 20},
+		record.ErrClosed,
+		&record.BatchError{Reason: "bad"},
+	} {
+		in(t, func(t *testing.T, q *quorum, a, _ *node) {
+			q.elect(a, false)
+			a.failFetch = func() error { return err }
+			r := start(t, a)
+			require.ErrorIs(t, r.Wait(t.Context(), 1), err)
+		})
+	}
+}
+
+func TestNoRecordIsFoldedTwice(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		a.refetch = true
+		r := start(t, a)
+		for _, w := range []string{"x", "y", "z"} {
+			_, err := r.add(t.Context(), w)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{"x", "y", "z"}, r.folded())
+	})
+}
+
+func TestCloseEndsEveryWait(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		_, err := r.add(t.Context(), "x")
+		require.NoError(t, err)
+		q.do(func() { a.held = true })
+
+		wait, write, queue := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		go func() { wait <- r.Wait(t.Context(), 5) }()
+		go func() { _, err := r.add(t.Context(), "y"); write <- err }()
+		synctest.Wait() // y is in the log and not folded: its Propose has the turn
+		go func() { _, err := r.add(t.Context(), "z"); queue <- err }()
+		synctest.Wait()
+		require.Empty(t, wait)
+		require.Empty(t, write)
+		require.Empty(t, queue)
+
+		r.Close()
+		r.Close()
+		require.ErrorIs(t, <-wait, record.ErrClosed)
+		require.ErrorIs(t, <-write, record.ErrOutcomeUnknown)
+		err = <-queue
+		require.ErrorIs(t, err, record.ErrClosed)
+		require.NotErrorIs(t, err, record.ErrOutcomeUnknown)
+		_, err = r.add(t.Context(), "later")
+		require.ErrorIs(t, err, record.ErrClosed)
+	})
+}
+
+func TestCloseDoesNotWaitForTheNextRetry(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		a.failFetch = func() error { return record.ErrUnreachable }
+		r := start(t, a)
+		time.Sleep(10 * time.Second) // virtual; retries are a second apart now
+		began := time.Now()
+		r.Close()
+		require.Zero(t, time.Since(began))
+	})
+}
+
+func TestTheEndOfAContextEndsTheWait(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		_, err := r.add(t.Context(), "x")
+		require.NoError(t, err)
+		q.do(func() { a.held = true })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.Wait(ctx, 5), context.DeadlineExceeded)
+
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = r.add(ctx, "y")
+		require.ErrorIs(t, err, record.ErrOutcomeUnknown, "it is in the log")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = r.add(ctx, "z")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, record.ErrOutcomeUnknown, "it never began")
+	})
+}
