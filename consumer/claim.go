@@ -42,7 +42,7 @@ func (g *Group) startFeed(c *claim, pos record.Offset) {
 	c.cancel, c.ended = cancel, make(chan struct{})
 	g.wg.Go(func() {
 		defer close(c.ended)
-		if err := g.feed(ctx, c, pos); err != nil && ctx.Err() == nil {
+		if err := g.feed(ctx, c, pos); ctx.Err() == nil {
 			g.stall(c, err)
 		}
 	})
@@ -66,7 +66,8 @@ func (c *claim) stopFeed() {
 	<-c.ended
 }
 
-// feed fetches until ctx ends or there is an error that waiting cannot mend.
+// feed fetches until ctx ends or there is an error that waiting cannot mend,
+// and returns which.
 func (g *Group) feed(ctx context.Context, c *claim, pos record.Offset) error {
 	cur := cursor{src: g.src, tp: c.tp, pos: pos, maxBytes: g.cfg.MaxPollBytes, iso: g.cfg.Isolation}
 	beyond := 0 // answers in a row that called pos too high
@@ -150,8 +151,9 @@ func (ch *chunk) decode() (Batch, error) {
 		}
 	}
 	// The count is the writer's word: it sizes memory only as far as the bytes
-	// make it credible (seven is the smallest record).
-	records := make([]record.Record, 0, min(count, size/7+1))
+	// make it credible (seven is the smallest record). One more is for the try
+	// that finds the end.
+	records := make([]record.Record, 0, min(count, size/7)+1)
 	blank := record.Record{Topic: b.Topic, Partition: b.Partition}
 	var it record.Iterator
 	for _, raw := range ch.batches {

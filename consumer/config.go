@@ -85,7 +85,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("MaxPollBytes is %d, want at least 1", c.MaxPollBytes))
 	}
 	if !slices.Contains([]string{"", group.Sticky, group.Range, group.RoundRobin}, c.Assignor) {
-		errs = append(errs, fmt.Errorf("Assignor is %q, want %q, %q or %q", c.Assignor, group.Sticky, group.Range, group.RoundRobin))
+		errs = append(errs, fmt.Errorf("the Assignor %q is unknown, want %q, %q or %q", c.Assignor, group.Sticky, group.Range, group.RoundRobin))
 	}
 	if c.StartAt != AtStart && c.StartAt != AtEnd {
 		errs = append(errs, fmt.Errorf("StartAt is %d, want AtStart or AtEnd", c.StartAt))

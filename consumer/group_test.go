@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -564,56 +563,6 @@ func TestCommitRefusesWhatMakesNoSense(t *testing.T) {
 		require.NoError(t, commit(orders(0), 1))
 		require.Equal(t, record.Offset(1), w.committed(orders(0)))
 		w.close(a)
-	})
-}
-
-// Members come and go while records are produced; all stops are graceful, so
-// every record is handled exactly once.
-func TestGracefulMovesLoseAndRepeatNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const partitions, rounds, perRound = 6, 40, 5
-		w := newWorld(t, partitions)
-		var mu sync.Mutex
-		seen := map[string]int{}
-		handle := func(_ context.Context, r record.Record) error {
-			time.Sleep(10 * time.Millisecond)
-			mu.Lock()
-			defer mu.Unlock()
-			seen[string(r.Value)]++
-			return nil
-		}
-		var runs sync.WaitGroup
-		var members []*Group
-		start := func(client string) {
-			g := w.join(client, Config{MaxPollBytes: 200})
-			members = append(members, g)
-			runs.Go(func() {
-				if err := g.Run(t.Context(), handle); !errors.Is(err, record.ErrClosed) {
-					t.Error(err)
-				}
-			})
-		}
-		start("m0")
-		for round := range rounds {
-			w.fill(t, "orders", perRound, 3)
-			time.Sleep(137 * time.Millisecond)
-			switch {
-			case round%8 == 3:
-				start(fmt.Sprint("m", round))
-			case round%8 == 7:
-				w.close(members[0])
-				members = slices.Delete(members, 0, 1)
-			}
-		}
-		time.Sleep(time.Minute)
-		for _, g := range members {
-			w.close(g)
-		}
-		runs.Wait()
-		require.Len(t, seen, partitions*rounds*perRound)
-		for v, n := range seen {
-			require.Equal(t, 1, n, v)
-		}
 	})
 }
 
