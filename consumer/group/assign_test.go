@@ -166,6 +166,11 @@ func TestStickyMovesNoMoreThanItMust(t *testing.T) {
 			}
 			target := Assign(Sticky, subscriptions, partitions, last)
 			require.Equal(t, target, Assign(Sticky, subscriptions, partitions, target), "it is not stable")
+			least, most := 1<<30, 0
+			for _, list := range target {
+				least, most = min(least, len(list)), max(most, len(list))
+			}
+			require.LessOrEqual(t, most-least, 1, "step %d: %v to %v is uneven", step, last, target)
 			moved := 0
 			for m, list := range last {
 				if _, ok := subscriptions[m]; ok {

@@ -358,9 +358,9 @@ func TestBadRequestsAreRefusedWithEveryReason(t *testing.T) {
 // looks at what each really reads: what it was told last, until it stops.
 func TestNoPartitionEverHasTwoReaders(t *testing.T) {
 	rng := random(t)
-	for range 60 {
+	for range 20 {
 		w := &world{desk: newDesk(t, 1+rng.IntN(6)), rng: rng, members: map[string]*reader{}}
-		for range 300 {
+		for range 200 {
 			w.step()
 			w.check()
 		}

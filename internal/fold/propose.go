@@ -68,6 +68,9 @@ func (f *Fold) take(ctx context.Context) (release func(), err error) {
 	if f.life.Err() != nil {
 		return nil, record.ErrClosed
 	}
+	if ctx.Err() != nil { // a free turn must not win over it by chance
+		return nil, ctx.Err()
+	}
 	select {
 	case f.turn <- struct{}{}:
 		return func() { <-f.turn }, nil
