@@ -16,6 +16,10 @@ import (
 // returns: it stays the caller's, who may send it again. done is called
 // exactly once, perhaps before Append returns, and must not block.
 //
+// It does not wait for metadata: a topic this node has not heard of is
+// *record.UnknownTopicError, even if another node has just made it. Partitions
+// waits, and should be called first.
+//
 // *record.NotLeaderError, record.ErrUnreachable, record.ErrOverloaded and
 // record.ErrClosed say that nothing was written and another try makes sense
 // (not on a closed node); *record.OutcomeUnknownError that nobody knows. All
@@ -42,8 +46,7 @@ func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 	}
 }
 
-// writable returns the partition if users may append to it. It does not wait
-// for metadata: Partitions does, and comes first.
+// writable returns the partition if users may append to it.
 func (n *Node) writable(tp record.TopicPartition) (*partition, error) {
 	if n.life.Err() != nil {
 		return nil, n.closedError()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -307,7 +308,7 @@ func TestBadInputIsRefusedThroughEveryNode(t *testing.T) {
 			"status of unknown topic": {unknownStatus, record.ErrUnknownTopic, "nope"},
 			"fetch unknown topic":     {fetch(part("nope", 0), 0), record.ErrUnknownTopic, "nope"},
 			"fetch unknown partition": {fetch(part("orders", 1), 0), record.ErrUnknownTopic, "no partition 1"},
-			"negative partition":      {fetch(part("orders", -1), 0), record.ErrUnknownTopic, "-1"},
+			"negative partition":      {fetch(part("orders", -1), 0), record.ErrInvalid, "orders/-1"},
 			"negative offset":         {fetch(tp, -1), record.ErrInvalid, "begin at 0"},
 			"offset behind the end":   {fetch(tp, 1000), record.ErrOffsetOutOfRange, "1000"},
 			"append to unknown topic": {write(part("nope", 0), testBatch(t, "x")), record.ErrUnknownTopic, "nope"},
@@ -399,6 +400,56 @@ func TestClosedNodesLeaveNoGoroutine(t *testing.T) {
 	for _, id := range c.peers {
 		c.stop(id)
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, 5*time.Second, 5*time.Millisecond,
-		"some goroutines end just after Close returns, but they do")
+	ended := func() bool { return runtime.NumGoroutine() <= before+1 } // Eventually's own
+	if !assert.Eventually(t, ended, 5*time.Second, 5*time.Millisecond, "Raft's end just after Close returns, but they do") {
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("goroutines are left:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}
+}
+
+func TestStatusShowsPartitionsNobodyLeads(t *testing.T) {
+	c := startCluster(t, nil, "a", "b", "c")
+	topic := c.create("orders", 1)
+	c.stop("b")
+	c.stop("c")
+	ctx, cancel := context.WithTimeout(c.ctx(), 300*time.Millisecond)
+	defer cancel()
+	status, err := c.node("a").Status(ctx, "orders")
+	require.NoError(t, err)
+	require.Len(t, status, 1)
+	require.ErrorIs(t, status[0].Err, context.DeadlineExceeded)
+	require.ErrorContains(t, status[0].Err, "status of orders/0")
+	require.Empty(t, status[0].Leader)
+	require.Equal(t, topic.Placement[0], status[0].Replicas)
+	require.Equal(t, record.NoOffset, status[0].HighWatermark)
+
+	_, err = appendOnce(ctx, c.node("a"), part("orders", 0), testBatch(t, "x"), record.AckQuorum)
+	require.Error(t, err)
+	_, err = c.node("a").CreateTopic(ctx, TopicConfig{Name: "more", Partitions: 1})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, `create topic "more"`)
+}
+
+func TestOneOfManyCreatorsWins(t *testing.T) {
+	c := startCluster(t, nil, "a", "b", "c")
+	ctx := c.ctx()
+	errs := make(chan error, 6)
+	for _, id := range c.peers {
+		n := c.node(id)
+		for range 2 {
+			go func() {
+				_, err := n.CreateTopic(ctx, TopicConfig{Name: "orders", Partitions: 1})
+				errs <- err
+			}()
+		}
+	}
+	made := 0
+	for range 6 {
+		if err := <-errs; err == nil {
+			made++
+		} else {
+			require.ErrorIs(t, err, record.ErrTopicExists)
+		}
+	}
+	require.Equal(t, 1, made)
 }

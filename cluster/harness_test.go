@@ -110,11 +110,17 @@ func (c *testCluster) ctx() context.Context {
 	return ctx
 }
 
-// create makes a topic, kept on every node.
+// create makes a topic, kept and known on every node.
 func (c *testCluster) create(name string, partitions int) Topic {
 	c.Helper()
 	t, err := c.other().CreateTopic(c.ctx(), TopicConfig{Name: name, Partitions: partitions, Replicas: len(c.peers)})
 	require.NoError(c, err)
+	for _, id := range c.peers { // Append waits neither for metadata nor for a leader
+		known, err := c.node(id).Topic(c.ctx(), name)
+		require.NoError(c, err)
+		require.Equal(c, t, known)
+		require.NoError(c, c.node(id).awaitLeaders(c.ctx(), t))
+	}
 	return t
 }
 

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -30,15 +32,18 @@ func (n *Node) addTopic(t Topic) {
 	}
 }
 
-// known returns a partition this node knows of; *record.UnknownTopicError otherwise.
+// known returns a partition this node knows of; *record.UnknownTopicError
+// otherwise, record.ErrInvalid for a number that no partition has.
 func (n *Node) known(tp record.TopicPartition) (*partition, error) {
 	n.tabling.RLock()
 	parts := n.table.byName[tp.Topic]
 	n.tabling.RUnlock()
 	switch {
+	case tp.Partition < 0:
+		return nil, fmt.Errorf("%v: %w: partitions are numbered from 0", tp, record.ErrInvalid)
 	case parts == nil:
 		return nil, &record.UnknownTopicError{Topic: tp.Topic, Partition: -1}
-	case tp.Partition < 0 || int(tp.Partition) >= len(parts):
+	case int(tp.Partition) >= len(parts):
 		return nil, &record.UnknownTopicError{Topic: tp.Topic, Partition: tp.Partition}
 	}
 	return parts[tp.Partition], nil
@@ -46,8 +51,8 @@ func (n *Node) known(tp record.TopicPartition) (*partition, error) {
 
 // find is known, after a look at the newest metadata if need be.
 func (n *Node) find(ctx context.Context, tp record.TopicPartition) (*partition, error) {
-	if p, err := n.known(tp); err == nil {
-		return p, nil
+	if p, err := n.known(tp); !errors.Is(err, record.ErrUnknownTopic) {
+		return p, err
 	}
 	if _, err := n.topic(ctx, tp.Topic); err != nil {
 		return nil, err
