@@ -157,6 +157,9 @@ func (c *chaos) judge(tp record.TopicPartition, _ record.Batch) fate {
 
 func (c *chaos) told(value string, cancelled bool) func(producer.Result, error) {
 	return func(res producer.Result, err error) {
+		if err != nil && errors.Is(err, producer.ErrNotWritten) == errors.Is(err, record.ErrOutcomeUnknown) {
+			c.t.Errorf("%s is neither or both: %v", value, err)
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if _, again := c.outcomes[value]; again {

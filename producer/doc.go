@@ -26,15 +26,15 @@
 // before the others follow: a leader that knows nothing of a producer takes any
 // sequence as its first.
 //
-// A batch that fails for good leaves a gap in the sequences: the leader would
-// refuse all that follow. So the partition takes no new batch until those in
-// flight are settled, and the producer takes a new identity: with a Name the
-// next epoch of the same id, which needs every partition settled, and without
-// one a fresh id, which concerns the one partition only. Sequences begin at 0
-// again. Of the batches that were in flight behind the gap, those that were
-// surely not written are sent under the new identity, in order; the others are
-// answered with *record.OutcomeUnknownError, since sending them again might
-// write them twice.
+// A batch that is given up may leave a gap in the sequences. The leader tells:
+// it refuses the batch that comes next although nothing is in flight before it.
+// Then the producer takes a new identity and begins at sequence 0 again: with a
+// Name it is the next epoch of the same id, for which all partitions wait until
+// nothing is in flight, since a new epoch fences the old one; without a Name it
+// is a fresh id, for this partition only. Of the batches behind the gap, those
+// that were surely not written are sent under the new identity, in order; the
+// others are answered with *record.OutcomeUnknownError, since sending them again
+// might write them twice.
 //
 // # Errors
 //

@@ -6,26 +6,28 @@ import (
 	"time"
 )
 
-// renew makes room for a new identity if pt has a gap in its sequences and
-// nothing stands in the way: with a name, whose next epoch fences what is in
-// flight under this one, no partition may have anything in flight.
-func (p *Producer) renew(pt *partition) {
-	if p.cfg.Name == "" {
-		if pt.gap && len(pt.inFlight) == 0 {
-			if p.ident == pt.ident {
-				p.ident = nil
-			}
-			pt.gap, pt.ident = false, nil
-		}
+// dropIdentity makes pt, which has nothing in flight, go on under a new identity.
+// With a name that is the next epoch, which fences what is in flight under this
+// one, so it waits until no partition has anything in flight.
+func (p *Producer) dropIdentity(pt *partition) {
+	if p.cfg.Name != "" {
+		p.renewing = true
 		return
 	}
-	p.renewing = p.renewing || pt.gap
+	if p.ident == pt.ident {
+		p.ident = nil
+	}
+	pt.ident = nil
+}
+
+// renew drops the identity that dropIdentity could not drop at once.
+func (p *Producer) renew() {
 	if !p.renewing || p.inFlight > 0 {
 		return
 	}
 	p.renewing, p.ident = false, nil
 	for _, pt := range p.parts {
-		pt.gap, pt.ident = false, nil
+		pt.ident = nil
 	}
 	p.markAll()
 }

@@ -42,10 +42,8 @@ type partition struct {
 	seq    record.Sequence
 	proven time.Time // last success under ident
 
-	failing bool // a try failed: nothing is sent until nothing flies
-	gap     bool // a sequence will never be written: a new identity is needed
-
-	failures  int // since the last success
+	failing   bool // a try failed: nothing is sent until nothing flies
+	failures  int  // since the last success
 	retryAt   time.Time
 	lastError error
 

@@ -45,10 +45,12 @@ func TestManualTakesThePartitionOfTheRecord(t *testing.T) {
 }
 
 func TestPartitionsThatDoNotExistAreRefused(t *testing.T) {
-	p := start(t, newFake(t, 3), producer.Config{Partitioner: producer.Manual})
-	_, err := p.Send(t.Context(), record.Record{Topic: "t", Partition: -1})
-	require.ErrorIs(t, err, record.ErrInvalid)
-	_, err = p.Send(t.Context(), record.Record{Topic: "t", Partition: 3})
+	p := start(t, newFake(t, 3), producer.Config{Partitioner: producer.Manual, BatchBytes: 1 << 10, BufferBytes: 1 << 10})
+	for range 100 { // and leave nothing in the buffer
+		_, err := p.Send(t.Context(), record.Record{Topic: "t", Partition: -1})
+		require.ErrorIs(t, err, record.ErrInvalid)
+	}
+	_, err := p.Send(t.Context(), record.Record{Topic: "t", Partition: 3})
 	var unknown *record.UnknownTopicError
 	require.ErrorAs(t, err, &unknown)
 	require.Equal(t, record.UnknownTopicError{Topic: "t", Partition: 3}, *unknown)

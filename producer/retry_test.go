@@ -3,6 +3,7 @@ package producer_test
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,6 +137,23 @@ func TestFiveBatchesInFlightKeepTheirOrder(t *testing.T) {
 	}
 }
 
+func TestAfterAFailureNothingIsSentBeforeAllAnswersAreThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1)
+		p := start(t, f, small)
+		_, err := p.Send(t.Context(), rec("0"))
+		require.NoError(t, err)
+		f.judge = script(fate{answer: 2 * time.Second}, fate{refuse: tooMuch, answer: time.Second})
+		sendAsync(p, alone("1"), alone("2"), alone("3"))
+		<-time.After(1500 * time.Millisecond)
+		sendAsync(p, alone("4"))
+		synctest.Wait()
+		require.Len(t, f.tried(), 3)
+		require.NoError(t, p.Flush(t.Context()))
+		require.Equal(t, []string{"0", "1", "2", "3", "4"}, heads(f.values(0)))
+	})
+}
+
 func TestRetriesBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)
@@ -155,6 +173,7 @@ func TestAtTheDeliveryTimeoutTheErrorSaysWhetherItMayBeWritten(t *testing.T) {
 	}{
 		"always refused": {fate{refuse: notLeader}, producer.ErrNotWritten},
 		"swallowed":      {fate{never: true}, record.ErrOutcomeUnknown},
+		"leader lost":    {fate{refuse: &record.OutcomeUnknownError{Err: notLeader}}, record.ErrOutcomeUnknown},
 		"never answered": {fate{lost: true, answer: time.Hour}, record.ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +189,10 @@ func TestAtTheDeliveryTimeoutTheErrorSaysWhetherItMayBeWritten(t *testing.T) {
 				require.ErrorIs(t, err, producer.ErrDeliveryTimeout)
 				require.ErrorIs(t, sentLater[0].err, producer.ErrDeliveryTimeout)
 				require.ErrorIs(t, sentLater[0].err, c.want)
-				if c.fate.refuse != nil {
+				for _, err := range []error{err, sentLater[0].err, sentLater[1].err} {
+					require.NotEqual(t, errors.Is(err, producer.ErrNotWritten), errors.Is(err, record.ErrOutcomeUnknown), "it is one or the other")
+				}
+				if c.fate.refuse == notLeader {
 					require.ErrorIs(t, err, record.ErrNotLeader, "the cause is told")
 				}
 			})
@@ -181,9 +203,9 @@ func TestAtTheDeliveryTimeoutTheErrorSaysWhetherItMayBeWritten(t *testing.T) {
 func TestWithoutAnIdentityRecordsWaitAndAreNotWrittenInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)
-		failing := true
+		var healed atomic.Bool
 		f.identities = func() error {
-			if failing {
+			if !healed.Load() {
 				return record.ErrUnreachable
 			}
 			return nil
@@ -192,7 +214,7 @@ func TestWithoutAnIdentityRecordsWaitAndAreNotWrittenInTheEnd(t *testing.T) {
 		_, err := p.Send(t.Context(), rec("x"))
 		require.ErrorIs(t, err, producer.ErrNotWritten)
 		require.ErrorIs(t, err, record.ErrUnreachable)
-		time.AfterFunc(10*time.Second, func() { failing = false })
+		time.AfterFunc(10*time.Second, func() { healed.Store(true) })
 		_, err = p.Send(t.Context(), rec("y"))
 		require.NoError(t, err)
 		require.Equal(t, []string{"y"}, f.values(0))
@@ -266,6 +288,10 @@ func TestANamedProducerTakesItsNextEpochWhenNothingIsInFlight(t *testing.T) {
 		}
 		f.judge = script(fate{lost: true, answer: time.Second}, fate{refuse: record.ErrInvalid})
 		outs := sendAsync(p, other, alone("refused"), other, alone("1"))
+		<-time.After(500 * time.Millisecond)
+		outs = append(outs, sendAsync(p, other)...)
+		synctest.Wait()
+		require.Zero(t, f.tried()[len(f.tried())-1].epoch, "the new epoch waits for the other partition")
 		require.NoError(t, p.Flush(t.Context()))
 		require.NoError(t, outs[0].err)
 		require.True(t, outs[0].res.Duplicate)
@@ -273,10 +299,14 @@ func TestANamedProducerTakesItsNextEpochWhenNothingIsInFlight(t *testing.T) {
 		require.NoError(t, outs[2].err)
 		require.NoError(t, outs[3].err)
 		require.Equal(t, []string{"0", "1"}, heads(f.values(0)))
-		require.Equal(t, []string{"other", "other", "other"}, heads(f.values(1)))
-		last := f.tried()[len(f.tried())-1]
-		require.EqualValues(t, 1, last.epoch)
-		require.EqualValues(t, 0, last.seq)
+		require.Equal(t, []string{"other", "other", "other", "other"}, heads(f.values(1)))
+		for _, b := range []record.Batch{
+			f.log(record.TopicPartition{Topic: "t", Partition: 0}).batches[1],
+			f.log(record.TopicPartition{Topic: "t", Partition: 1}).batches[2],
+		} {
+			require.EqualValues(t, 1, b.ProducerEpoch(), "and what is sent after the gap waits for it")
+			require.EqualValues(t, 0, b.BaseSequence())
+		}
 	})
 }
 

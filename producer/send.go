@@ -67,7 +67,7 @@ func (p *Producer) next(pt *partition, now time.Time) *batch {
 	case pt.retries > 0:
 		b = pt.inFlight[len(pt.inFlight)-pt.retries]
 		pt.retries--
-	case pt.gap || p.renewing || p.windowFull(pt, now) || !p.sendable(pt, now):
+	case p.renewing || p.windowFull(pt, now) || !p.sendable(pt, now):
 		return nil
 	case pt.ident == nil && p.ident == nil:
 		p.askIdentity()

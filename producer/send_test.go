@@ -340,6 +340,33 @@ func TestCloseWakesSendsThatWaitForSpace(t *testing.T) {
 	})
 }
 
+func TestARecordThatLearnsItsTopicDuringCloseIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		learning := make(chan struct{})
+		p := start(t, slowToLearn{newFake(t, 1), learning}, producer.Config{})
+		result := make(chan error)
+		go func() {
+			_, err := p.Send(context.Background(), rec("x"))
+			result <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		close(learning)
+		require.ErrorIs(t, <-result, record.ErrClosed)
+	})
+}
+
+// slowToLearn tells the number of partitions only when learning is closed.
+type slowToLearn struct {
+	*fake
+	learning chan struct{}
+}
+
+func (c slowToLearn) Partitions(ctx context.Context, topic string) (int, error) {
+	<-c.learning
+	return c.fake.Partitions(ctx, topic)
+}
+
 func TestWithoutIdempotenceBatchesCarryNoIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)

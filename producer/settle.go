@@ -46,7 +46,7 @@ func (p *Producer) answered(b *batch, try int, a record.Appended, err error) {
 	if pt.failing && pt.flying == 0 {
 		p.settle(pt, now)
 	}
-	p.renew(pt)
+	p.renew()
 	if pt.waiting() {
 		p.mark(pt)
 	}
@@ -95,28 +95,24 @@ func (p *Producer) settle(pt *partition, now time.Time) {
 	gap := false
 	for _, b := range pt.inFlight {
 		c := classify(b.err)
-		if c == disorder && b.alone {
-			gap = true // what the leader misses is not here any more
-		}
+		gap = gap || c == disorder && b.alone // what the leader misses is not here any more
 		var cause error
 		switch {
 		case b.finished: // at its deadline
-			gap = true
 			continue
 		case p.fatal != nil:
 			cause = p.fatal
 		case c == refused:
 			cause = b.err
-		case gap && !p.cfg.DisableIdempotence && b.maybe:
+		case gap && b.maybe:
 			cause = fmt.Errorf("%w; %w", errGap, b.err)
-		case gap && !p.cfg.DisableIdempotence:
+		case gap:
 			again = append(again, b)
 			continue
 		default:
 			kept = append(kept, b)
 			continue
 		}
-		gap = true
 		p.finish(b, record.Appended{}, b.fault(cause))
 	}
 	p.inFlight -= len(pt.inFlight) - len(kept)
@@ -124,7 +120,9 @@ func (p *Producer) settle(pt *partition, now time.Time) {
 	pt.retries = len(kept)
 	pt.sealed = append(again, pt.sealed...)
 	pt.failing = false
-	pt.gap = pt.gap || gap && !p.cfg.DisableIdempotence
+	if gap {
+		p.dropIdentity(pt)
+	}
 	if len(kept)+len(again) > 0 {
 		pt.backOff(now)
 		p.schedule(pt.retryAt)
@@ -161,19 +159,23 @@ func (p *Producer) expire(pt *partition, now time.Time) {
 	if pt.failing && pt.flying == 0 {
 		p.settle(pt, now)
 	}
-	p.renew(pt)
+	p.renew()
 }
 
 // timeout says what kept the batches of pt from being written in time.
 func (p *Producer) timeout(pt *partition) error {
 	err := fmt.Errorf("%w after %v", ErrDeliveryTimeout, p.cfg.DeliveryTimeout)
-	switch {
-	case pt.lastError != nil:
-		return fmt.Errorf("%w: %w", err, pt.lastError)
-	case p.ident == nil && p.identErr != nil:
-		return fmt.Errorf("%w: %w", err, p.identErr)
+	last := pt.lastError
+	if last == nil && p.ident == nil {
+		last = p.identErr
 	}
-	return err
+	switch {
+	case last == nil:
+		return err
+	case classify(last) == unknown: // another batch's outcome, maybe: for the text only
+		return fmt.Errorf("%w: %v", err, last)
+	}
+	return fmt.Errorf("%w: %w", err, last)
 }
 
 // finish gives everybody who waits for a record of b its result. b must be out
