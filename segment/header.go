@@ -1,0 +1,73 @@
+package segment
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Constants of the format.
+const (
+	magic      = "QLOGSEGM"
+	version    = 1
+	HeaderSize = 64 // of the file
+)
+
+var (
+	be         = binary.BigEndian // of all integers in the file
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// Header is what a segment file says about itself.
+type Header struct {
+	TopicID    record.TopicID
+	Partition  int32
+	BaseOffset record.Offset
+	BaseEntry  record.EntryNumber
+	PrevTerm   uint64 // term of entry BaseEntry-1, 0 if there was none
+}
+
+// Encode returns the HeaderSize bytes of h.
+func (h Header) Encode() []byte {
+	b := make([]byte, 0, HeaderSize)
+	b = append(b, magic...)
+	b = be.AppendUint32(b, version)
+	b = be.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	b = append(b, h.TopicID[:]...)
+	b = be.AppendUint64(b, uint64(h.BaseOffset))
+	b = be.AppendUint64(b, uint64(h.BaseEntry))
+	b = be.AppendUint64(b, h.PrevTerm)
+	b = be.AppendUint32(b, uint32(h.Partition))
+	return be.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// DecodeHeader reads the beginning of a segment file. The error is a
+// *VersionError for a whole header of another version, and otherwise says what
+// is wrong with the bytes.
+func DecodeHeader(b []byte) (Header, error) {
+	if len(b) < 16 {
+		return Header{}, fmt.Errorf("%d bytes are no segment header", len(b))
+	}
+	if string(b[:8]) != magic || be.Uint32(b[12:]) != crc32.Checksum(b[:12], castagnoli) {
+		return Header{}, fmt.Errorf("not a segment header")
+	}
+	if v := be.Uint32(b[8:]); v != version {
+		return Header{}, &VersionError{Version: v}
+	}
+	if len(b) < HeaderSize || be.Uint32(b[60:]) != crc32.Checksum(b[:60], castagnoli) {
+		return Header{}, fmt.Errorf("segment header has a wrong checksum")
+	}
+	h := Header{
+		TopicID:    record.TopicID(b[16:32]),
+		BaseOffset: record.Offset(be.Uint64(b[32:])),
+		BaseEntry:  record.EntryNumber(be.Uint64(b[40:])),
+		PrevTerm:   be.Uint64(b[48:]),
+		Partition:  int32(be.Uint32(b[56:])),
+	}
+	if h.BaseOffset < 0 || h.BaseEntry < 1 || h.Partition < 0 {
+		return Header{}, fmt.Errorf("segment header has impossible numbers: %+v", h)
+	}
+	return h, nil
+}

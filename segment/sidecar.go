@@ -1,0 +1,73 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/quorumlog/quorumlog/index"
+	"github.com/quorumlog/quorumlog/internal/vfs"
+)
+
+// SaveIndex writes the .index for x, of which all must have been synced. On an
+// error there may be the old file, the new one, or none.
+func (s *Segment) SaveIndex(x Extent) error {
+	s.indexed = max(s.indexed, x.Size)
+	return vfs.WriteFile(s.fsys, s.path+IndexSuffix, x.Index.Encode(index.Summary{
+		LogSum: s.seed, Size: x.Size, NextOffset: x.NextOffset, NextEntry: x.NextEntry, LastTerm: x.LastTerm,
+	}))
+}
+
+// Indexed returns how many bytes of the file the .index speaks of, 0 without one.
+func (s *Segment) Indexed() int64 { return s.indexed }
+
+// LoadIndex returns the extent that the .index speaks of, if the file, which has
+// size bytes, agrees with it. An error says why it cannot be used.
+func (s *Segment) LoadIndex(size int64) (Extent, error) {
+	b, err := s.fsys.ReadFile(s.path + IndexSuffix)
+	if err != nil {
+		return Extent{}, err
+	}
+	s.indexed = size // until it is known better: Cut must not trust it
+	idx, sum, err := index.Decode(b)
+	if err != nil {
+		return Extent{}, err
+	}
+	x := Extent{Size: sum.Size, NextOffset: sum.NextOffset, NextEntry: sum.NextEntry, LastTerm: sum.LastTerm, Index: idx}
+	switch {
+	case sum.LogSum != s.seed:
+		return Extent{}, errors.New("index of another segment")
+	case x.Size > size:
+		return Extent{}, fmt.Errorf("index speaks of %d bytes, there are %d", x.Size, size)
+	}
+	if err := s.checkEnd(x); err != nil {
+		return Extent{}, err
+	}
+	s.indexed = x.Size
+	return x, nil
+}
+
+// checkEnd goes from the last slot to the end of x: they must fit each other.
+func (s *Segment) checkEnd(x Extent) error {
+	at, ok := x.Index.Last()
+	if !ok {
+		if e := s.Empty(); x.end() != e.end() || x.LastTerm != e.LastTerm {
+			return errors.New("index without slots")
+		}
+		return nil
+	}
+	w := s.walker(x)
+	defer w.done()
+	for {
+		f, next, err := w.step(at)
+		if err != nil {
+			return err
+		}
+		if next.Position == x.Size {
+			if next.Entry != x.NextEntry || f.term != x.LastTerm {
+				return errors.New("index does not fit the end of the segment")
+			}
+			return nil
+		}
+		at = next
+	}
+}
