@@ -10,13 +10,9 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 )
 
-var (
-	gzipReaders  sync.Pool // *gzip.Reader
-	zstdDecoders sync.Pool // *zstd.Decoder
-)
+var gzipReaders sync.Pool // *gzip.Reader
 
 // open returns the encoded records of b: a part of b, or fresh memory if b is
 // compressed. Sizes that the compressed bytes claim are believed only as far as
@@ -92,45 +88,4 @@ func readAll(r io.Reader, expect, limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// decompressZstd tries with as much memory as the frame says it needs, or with
-// a guess where it does not say, and with four times as much while that is not
-// enough: writers that stream do not know the size when they begin.
-func decompressZstd(src []byte, limit int) ([]byte, error) {
-	d, _ := zstdDecoders.Get().(*zstd.Decoder)
-	if d == nil {
-		var err error
-		d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
-		if err != nil {
-			return nil, err
-		}
-	}
-	defer zstdDecoders.Put(d)
-
-	most := min(limit, zstdMost(src))
-	size := max(expected(len(src), most), 1)
-	var h zstd.Header
-	if h.Decode(src) == nil && h.HasFCS {
-		size = int(min(h.FrameContentSize, uint64(most)))
-	}
-	for {
-		out, err := d.DecodeAll(src, make([]byte, 0, size))
-		switch {
-		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
-			return out, err
-		case size < most:
-			size = min(4*size, most)
-		case most < limit:
-			return nil, err // no bytes can do what these say
-		default:
-			return nil, tooLarge(limit+1, limit)
-		}
-	}
-}
-
-// zstdMost bounds what src can yield: a block has at least 4 bytes, unless it
-// is empty, and yields at most 128 KiB.
-func zstdMost(src []byte) int {
-	return min(len(src)/4+1, math.MaxInt>>17) << 17
 }
