@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
@@ -12,9 +11,10 @@ import (
 
 // Append hands a batch to the partition's leader, wherever it is. It does not
 // block and never tries twice. Batches that one goroutine hands over for one
-// partition reach a leader in that order. The batch is copied before Append
-// returns: it stays the caller's, who may send it again. done is called
-// exactly once, perhaps before Append returns, and must not block.
+// partition reach a leader in that order. The batch is given away: whoever gets
+// it stamps its offset in place; record.Batch.Reissue makes a copy to try again
+// with. done is called exactly once, perhaps before Append returns, and must
+// not block.
 //
 // It does not wait for metadata: a topic this node has not heard of is
 // *record.UnknownTopicError, even if another node has just made it. Partitions
@@ -42,7 +42,7 @@ func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 	case rep == nil: // our own, but not open yet
 		done(record.Appended{}, p.notLeader(n.cfg.ID))
 	default:
-		n.appendHere(ctx, p, rep, slices.Clone(b), acks, done)
+		n.appendHere(ctx, p, rep, b, acks, done)
 	}
 }
 

@@ -75,7 +75,7 @@ func (c Config) Validate() error {
 		d := c.Defaults
 		d.Name = "defaults"
 		if err := d.withDefaults(len(c.Peers)).check(len(c.Peers)); err != nil {
-			errs = append(errs, fmt.Errorf("Defaults: %w", err))
+			errs = append(errs, fmt.Errorf("in Defaults: %w", err))
 		}
 	}
 	if len(errs) > 0 {

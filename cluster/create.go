@@ -48,6 +48,21 @@ func (n *Node) createTopic(ctx context.Context, cfg TopicConfig) (Topic, error) 
 	return *a.Topic, nil
 }
 
+// WaitReady returns when every partition of a topic has a leader that can be
+// reached from here. The topic is looked up as by Topic.
+func (n *Node) WaitReady(ctx context.Context, topic string) error {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	t, err := n.topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	return n.awaitLeaders(ctx, t)
+}
+
 // awaitLeaders returns when every partition's leader has answered.
 func (n *Node) awaitLeaders(ctx context.Context, t Topic) error {
 	g, ctx := errgroup.WithContext(ctx)

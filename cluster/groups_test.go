@@ -10,7 +10,7 @@ import (
 )
 
 func TestGroupIsKnownOnEveryNodeAndOutlivesItsCoordinator(t *testing.T) {
-	c := startCluster(t, nil, "a", "b", "c")
+	c := startCluster(t, quickElections, "a", "b", "c")
 	c.create("orders", 2)
 	do := func(n *Node, req group.Request) group.Response {
 		t.Helper()

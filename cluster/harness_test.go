@@ -15,7 +15,12 @@ import (
 	"github.com/quorumlog/quorumlog/transport"
 )
 
-const testElection = 150 * time.Millisecond
+// calm is an election timeout that a busy machine does not reach. First
+// leaders need no timeout.
+const calm = time.Second
+
+// quickElections is for tests that lose a leader.
+func quickElections(cfg *Config) { cfg.ElectionTimeout = 200 * time.Millisecond }
 
 // machine is what outlives a node's process: its disk and its place in the network.
 type machine struct {
@@ -59,7 +64,7 @@ func (c *testCluster) start(id string) {
 	var err error
 	m.endpoint, err = c.network.Join(id)
 	require.NoError(c, err)
-	cfg := Config{FS: m.disk, Dir: "data", Stable: m.stable, Endpoint: m.endpoint, Peers: c.peers, ElectionTimeout: testElection}
+	cfg := Config{FS: m.disk, Dir: "data", Stable: m.stable, Endpoint: m.endpoint, Peers: c.peers, ElectionTimeout: calm}
 	if c.configs != nil {
 		c.configs(&cfg)
 	}
@@ -164,9 +169,8 @@ func (w *writer) batch(value string) record.Batch {
 func (w *writer) send(n *Node, value string) record.Offset {
 	w.Helper()
 	ctx := w.ctx()
-	batch := w.batch(value)
 	for {
-		a, err := appendOnce(ctx, n, w.tp, batch, record.AckQuorum)
+		a, err := appendOnce(ctx, n, w.tp, w.batch(value), record.AckQuorum)
 		if err == nil {
 			w.sequence = w.sequence.Add(1)
 			return a.BaseOffset

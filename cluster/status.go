@@ -9,6 +9,13 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
+// TopicStatus is the state of a topic.
+type TopicStatus struct {
+	Config     TopicConfig // with its defaults filled in
+	ID         record.TopicID
+	Partitions []PartitionStatus
+}
+
 // PartitionStatus is the state of one partition, as its leader gave it.
 type PartitionStatus struct {
 	Partition int32
@@ -23,27 +30,27 @@ type PartitionStatus struct {
 
 // Status returns the state of each partition of a topic. A partition whose
 // leader does not answer to one try is shown as such.
-func (n *Node) Status(ctx context.Context, topic string) ([]PartitionStatus, error) {
+func (n *Node) Status(ctx context.Context, topic string) (TopicStatus, error) {
 	ctx, leave, err := n.enter(ctx)
 	if err != nil {
-		return nil, err
+		return TopicStatus{}, err
 	}
 	defer leave()
 	t, err := n.topic(ctx, topic)
 	if err != nil {
-		return nil, err
+		return TopicStatus{}, err
 	}
-	status := make([]PartitionStatus, t.Partitions())
+	s := TopicStatus{Config: t.Config, ID: t.ID, Partitions: make([]PartitionStatus, t.Partitions())}
 	var g errgroup.Group
 	g.SetLimit(64)
-	for i := range status {
+	for i := range s.Partitions {
 		g.Go(func() error {
-			status[i] = n.partitionStatus(ctx, record.TopicPartition{Topic: topic, Partition: int32(i)})
+			s.Partitions[i] = n.partitionStatus(ctx, record.TopicPartition{Topic: topic, Partition: int32(i)})
 			return nil
 		})
 	}
 	_ = g.Wait() // each status holds its own error
-	return status, nil
+	return s, nil
 }
 
 func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) PartitionStatus {
