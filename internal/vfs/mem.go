@@ -1,8 +1,6 @@
 package vfs
 
 import (
-	"errors"
-	"io"
 	"io/fs"
 	"path"
 	"sync"
@@ -33,15 +31,15 @@ func NewMem() *Mem {
 	}
 }
 
-// change runs a mutating call on directories: do, unless it fails before, and
-// then the crash if it is the crash point.
-func (m *Mem) change(op Op, name string, do func() error) error {
+// change runs a mutating call on directories: do, unless it fails before. At the
+// crash point do makes the change too; Reboot decides what is left of it.
+func (m *Mem) change(op Op, name string, do func(crash bool) error) error {
 	asked := m.faults.ask(op, name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	crash, err := m.faults.admit(asked)
 	if err == nil {
-		err = do()
+		err = do(crash)
 	}
 	if crash {
 		err = ErrCrashed
@@ -62,7 +60,7 @@ func (m *Mem) look(op Op, name string, do func() error) error {
 // Create implements FS.
 func (m *Mem) Create(name string) (File, error) {
 	f := &file{opens: 1}
-	if err := m.change(OpCreate, name, func() error { return m.add(name, f) }); err != nil {
+	if err := m.change(OpCreate, name, func(bool) error { return m.add(name, f) }); err != nil {
 		return nil, err
 	}
 	return &memFile{m: m, f: f, name: name}, nil
@@ -111,7 +109,7 @@ func (m *Mem) ReadFile(name string) ([]byte, error) {
 
 // Rename implements FS.
 func (m *Mem) Rename(oldname, newname string) error {
-	return m.change(OpRename, oldname, func() error {
+	return m.change(OpRename, oldname, func(bool) error {
 		if path.Dir(path.Clean("/"+oldname)) != path.Dir(path.Clean("/"+newname)) {
 			return errOtherDir
 		}
@@ -146,7 +144,7 @@ func (m *Mem) Rename(oldname, newname string) error {
 
 // Remove implements FS.
 func (m *Mem) Remove(name string) error {
-	return m.change(OpRemove, name, func() error {
+	return m.change(OpRemove, name, func(bool) error {
 		d, base, err := m.root.parent(name)
 		if err != nil {
 			return err
@@ -178,7 +176,7 @@ func (m *Mem) unlink(f *file) {
 
 // MkdirAll implements FS.
 func (m *Mem) MkdirAll(name string) error {
-	return m.change(OpMkdir, name, func() error {
+	return m.change(OpMkdir, name, func(crash bool) error {
 		d := m.root
 		for _, part := range split(name) {
 			switch n := d.names[part].(type) {
@@ -189,7 +187,7 @@ func (m *Mem) MkdirAll(name string) error {
 			case nil:
 				made := newDirectory()
 				d.do(change{name: part, node: made})
-				if !m.Crashed() { // else it is one of the changes that may be lost
+				if !crash { // else it is one of the changes that may be lost
 					d.sync()
 				}
 				d = made
@@ -214,58 +212,13 @@ func (m *Mem) List(dir string) ([]string, error) {
 
 // SyncDir implements FS.
 func (m *Mem) SyncDir(dir string) error {
-	return m.change(OpSyncDir, dir, func() error {
+	return m.change(OpSyncDir, dir, func(crash bool) error {
 		d, err := m.root.findDirectory(dir)
-		if err == nil && !m.Crashed() {
+		if err == nil && !crash {
 			d.sync()
 		}
 		return err
 	})
-}
-
-// Lock implements FS. The lock ends with its Close or with Reboot.
-func (m *Mem) Lock(name, owner string) (io.Closer, error) {
-	var l *memLock
-	err := m.change(OpLock, name, func() error {
-		f, err := m.root.findFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			f = &file{}
-			err = m.add(name, f)
-		}
-		if err != nil {
-			return err
-		}
-		if f.lock != nil {
-			return &LockedError{Name: name, Owner: f.lock.owner}
-		}
-		l = &memLock{m: m, f: f, owner: owner}
-		f.lock = l
-		return nil
-	})
-	if locked := (*LockedError)(nil); errors.As(err, &locked) {
-		return nil, locked
-	}
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// memLock is a held lock.
-type memLock struct {
-	m     *Mem
-	f     *file
-	owner string
-}
-
-// Close unlocks, if this lock is still held.
-func (l *memLock) Close() error {
-	l.m.mu.Lock()
-	defer l.m.mu.Unlock()
-	if l.f.lock == l {
-		l.f.lock = nil
-	}
-	return nil
 }
 
 // pathError names the path in err, as package os does.

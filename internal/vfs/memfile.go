@@ -16,7 +16,7 @@ type file struct {
 	opens    int
 	unlinked bool
 
-	lock *memLock // nil when free; guarded by Mem.mu
+	locked bool // guarded by Mem.mu
 }
 
 func (f *file) open() {
@@ -97,40 +97,40 @@ func (h *memFile) WriteVecAt(bufs [][]byte, off int64) (n int64, err error) {
 			h.m.torn = newTornWrite(h.f, bufs, off)
 			return nil
 		}
-		n, err = h.write(bufs, off, err)
+		n, err = h.m.write(&h.f.content, bufs, off, err)
 		return err
 	})
 	return n, err
 }
 
-// write writes as much of bufs as err, the capacity and the largest file allow.
-func (h *memFile) write(bufs [][]byte, off int64, err error) (int64, error) {
+// write writes as much of bufs as fault, if any, and the capacity allow. The
+// caller holds the file's lock.
+func (m *Mem) write(c *content, bufs [][]byte, off int64, fault error) (int64, error) {
 	var all int64
 	for _, b := range bufs {
 		all += int64(len(b))
 	}
+	err := fault
 	switch short := (*ShortWrite)(nil); {
-	case errors.As(err, &short):
-		all, err = min(short.N, all), short.Err
-	case err != nil:
-		return 0, err
 	case off < 0:
 		return 0, errNegativeOffset
 	case off > maxFileSize-all:
 		return 0, syscall.EFBIG
+	case errors.As(fault, &short):
+		all, err = max(min(short.N, all), 0), short.Err
+	case fault != nil:
+		return 0, fault
 	}
-	c := &h.f.content
 	end := off + all
 	if end > c.size && all > 0 {
-		if end = h.m.space.extend(c.size, off, end); end < off+all {
+		if end = m.space.extend(c.size, off, end); end < off+all {
 			err = ErrNoSpace
 		}
 	}
-	left := max(end-off, 0)
-	written := left
-	for _, b := range bufs {
-		b = b[:min(int64(len(b)), left)]
-		if len(b) > 0 {
+	written := max(end-off, 0)
+	for left := written; left > 0; bufs = bufs[1:] {
+		b := bufs[0][:min(int64(len(bufs[0])), left)]
+		if len(b) > 0 { // an empty one would grow the file to off
 			c.writeAt(b, off)
 		}
 		off, left = off+int64(len(b)), left-int64(len(b))
@@ -183,7 +183,7 @@ func (h *memFile) Sync() error {
 // Close works after a crash too: there is nothing left that it could lose.
 func (h *memFile) Close() error {
 	if h.closed.Swap(true) {
-		return pathError(OpOpen, h.name, fs.ErrClosed)
+		return &fs.PathError{Op: "close", Path: h.name, Err: fs.ErrClosed}
 	}
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()

@@ -28,7 +28,7 @@ func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
 
 func (f *osFile) WriteVecAt(bufs [][]byte, off int64) (int64, error) {
 	if off < 0 {
-		return 0, f.fail("write", errNegativeOffset)
+		return 0, f.fail("write", nil, errNegativeOffset)
 	}
 	n, err := f.writeVecAt(bufs, off)
 	return n, errNoSpace(err)
@@ -46,7 +46,14 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// fail names the file in err.
-func (f *osFile) fail(op string, err error) error {
+// fail names the file in err. closed is set if the call was not made because
+// the file is closed; package syscall has a word of its own for that.
+func (f *osFile) fail(op string, closed, err error) error {
+	if closed != nil {
+		err = fs.ErrClosed
+	}
+	if err == nil {
+		return nil
+	}
 	return &fs.PathError{Op: op, Path: f.Name(), Err: err}
 }

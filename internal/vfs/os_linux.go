@@ -16,15 +16,12 @@ func (f *osFile) writeVecAt(bufs [][]byte, off int64) (int64, error) {
 		written int64
 		err     error
 	)
-	ctlErr := f.conn.Control(func(fd uintptr) {
+	closed := f.conn.Control(func(fd uintptr) {
 		written, err = writeAll(bufs, off, func(bufs [][]byte, off int64) (int, error) {
 			return unix.Pwritev(int(fd), bufs, off)
 		})
 	})
-	if err = errors.Join(ctlErr, err); err != nil {
-		return written, f.fail("write", err)
-	}
-	return written, nil
+	return written, f.fail("write", closed, err)
 }
 
 // writeAll calls pwritev until all is written: the kernel takes iovMax buffers
@@ -66,15 +63,12 @@ func skip(bufs [][]byte, n int) [][]byte {
 // what fdatasync writes.
 func (f *osFile) sync() error {
 	var err error
-	ctlErr := f.conn.Control(func(fd uintptr) {
+	closed := f.conn.Control(func(fd uintptr) {
 		for {
 			if err = unix.Fdatasync(int(fd)); !errors.Is(err, unix.EINTR) {
 				return
 			}
 		}
 	})
-	if err = errors.Join(ctlErr, err); err != nil {
-		return f.fail("sync", err)
-	}
-	return nil
+	return f.fail("sync", closed, err)
 }

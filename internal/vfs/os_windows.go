@@ -13,7 +13,8 @@ import (
 var fullDisk = []error{windows.ERROR_DISK_FULL, windows.ERROR_HANDLE_DISK_FULL, windows.ERROR_DISK_QUOTA_EXCEEDED}
 
 // openFile is os.OpenFile, but lets the file be removed and renamed while it is
-// open, as on other systems.
+// open, as on other systems. Before Windows 10 1809 the name of a removed file
+// stays taken until the last handle is closed.
 func openFile(name string, flag int) (*os.File, error) {
 	disposition := uint32(windows.OPEN_EXISTING)
 	if flag&os.O_EXCL != 0 {
