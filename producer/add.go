@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -154,39 +155,38 @@ func (p *Producer) waitForSpace(ctx context.Context, topic string, size int64) e
 	return err
 }
 
-// spares keeps builders and slots for the next batches.
+// spares keeps the memory of finished batches for the next ones, until the
+// garbage collector wants it.
 type spares struct {
-	builders []*record.Builder
-	slots    [][]slot
+	builders sync.Pool // of *record.Builder
+	slots    sync.Pool // of *[]slot
 }
-
-// maxSpares is about how many batches are between open and encoded, or between
-// finished and called back, in a busy producer.
-const maxSpares = 8
 
 func (s *spares) take() (*record.Builder, []slot) {
-	b, slots := new(record.Builder), []slot(nil)
-	if n := len(s.builders); n > 0 {
-		b, s.builders = s.builders[n-1], s.builders[:n-1]
+	b, _ := s.builders.Get().(*record.Builder)
+	if b == nil {
+		b = new(record.Builder)
 	}
-	if n := len(s.slots); n > 0 {
-		slots, s.slots = s.slots[n-1], s.slots[:n-1]
+	slots, _ := s.slots.Get().(*[]slot)
+	if slots == nil {
+		return b, nil
 	}
-	return b, slots
-}
-
-func (s *spares) putSlots(b *batch) {
-	if cap(b.slots) > 0 && len(s.slots) < maxSpares {
-		clear(b.slots)
-		s.slots = append(s.slots, b.slots[:0])
-	}
-	b.slots = nil
+	return b, *slots
 }
 
 func (s *spares) putBuilder(b *batch) {
-	if b.builder != nil && len(s.builders) < maxSpares {
+	if b.builder != nil {
 		b.builder.Reset()
-		s.builders = append(s.builders, b.builder)
+		s.builders.Put(b.builder)
+		b.builder = nil
 	}
-	b.builder = nil
+}
+
+func (s *spares) putSlots(b *batch) {
+	if cap(b.slots) > 0 {
+		clear(b.slots)
+		slots := b.slots[:0]
+		s.slots.Put(&slots)
+		b.slots = nil
+	}
 }

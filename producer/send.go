@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -47,7 +48,7 @@ func (p *Producer) sendQueued() {
 				continue
 			}
 			p.mu.Unlock()
-			p.try(b, b.try, p.tryContext(now))
+			p.try(p.tryContext(now), b, b.try)
 			p.mu.Lock()
 			p.spare.putBuilder(b)
 			if pt.waiting() {
@@ -88,8 +89,7 @@ func (p *Producer) next(pt *partition, now time.Time) *batch {
 // first takes the oldest sealed batch of pt and gives it its sequence.
 func (p *Producer) first(pt *partition) *batch {
 	b := pt.sealed[0]
-	pt.sealed = append(pt.sealed[:0], pt.sealed[1:]...)
-	pt.sealed[:len(pt.sealed)+1][len(pt.sealed)] = nil
+	pt.sealed = slices.Delete(pt.sealed, 0, 1)
 	if len(b.gone) > 0 && b.try == 0 {
 		b.dropGone()
 	}
@@ -137,7 +137,7 @@ func (p *Producer) sendable(pt *partition, now time.Time) bool {
 }
 
 // try hands b to the cluster. Called by the sender, without the lock.
-func (p *Producer) try(b *batch, try int, ctx context.Context) {
+func (p *Producer) try(ctx context.Context, b *batch, try int) {
 	done := func(a record.Appended, err error) { p.answered(b, try, a, err) }
 	data, err := b.encode(p.cfg.Codec)
 	if err != nil {
