@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/segment"
 )
@@ -16,7 +17,7 @@ var (
 	ErrSync = errors.New("sync failed")
 	// ErrNoSpace: the disk is full. Nothing was appended; reads go on, and
 	// appends work again when there is space.
-	ErrNoSpace = errors.New("no space left on device")
+	ErrNoSpace = vfs.ErrNoSpace
 )
 
 // CorruptError says where bytes are not what was written. It matches record.ErrCorrupt.

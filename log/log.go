@@ -3,17 +3,36 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/segment"
 )
 
-// Log is one partition's log on one node.
-type Log struct{}
+// Log is one partition's log on one node. See the package comment for who may
+// call what at once. With FlushEvery it owns one goroutine, which Close ends.
+type Log struct {
+	cfg    Config
+	dir    string
+	report RecoveryReport
 
-var errUnfinished = errors.New("not written yet")
+	view   atomic.Pointer[view] // the newest published one
+	closed atomic.Bool
+	places places
 
-// Bounds says what a log holds. It is empty when First == Next.
+	mu      sync.Mutex         // held by whoever writes; guards what follows
+	tail    view               // what is on disk; published when all of a call is done
+	durable record.EntryNumber // entries below it are known to be on disk
+	writer  segment.Writer
+	failed  error // sticky: why the log takes no more writes
+
+	flusher flusher
+}
+
+// Bounds says what a log holds. It has no entries when First == Next, no
+// records when Start == End.
 type Bounds struct {
 	First, Next record.EntryNumber // entries [First, Next)
 	PrevTerm    uint64             // term of entry First-1, 0 when there was none
@@ -21,65 +40,88 @@ type Bounds struct {
 	Start, End  record.Offset      // offsets [Start, End)
 }
 
-// RecoveryReport says what Open found and did.
-type RecoveryReport struct {
-	Segments       int
-	ScannedBytes   int64
-	CutBytes       int64    // torn or zero tail, cut off
-	RebuiltIndexes []string // missing or wrong
-	Removed        []string // left over from an interrupted operation
-}
-
 // Open opens the log in dir and repairs what a crash has left, or makes it. The
-// directory is made if it is missing.
+// directory is made if it is missing; only one Log may have it open. Damage that
+// no crash explains is a *CorruptError, and nothing is changed then. ctx ends a
+// long recovery.
 func Open(ctx context.Context, dir string, cfg Config) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("log in %s: %w", dir, err)
 	}
-	_ = cfg.withDefaults()
-	return nil, errUnfinished
+	l := &Log{cfg: cfg.withDefaults(), dir: dir}
+	if err := l.recover(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open log in %s: %w", dir, err), l.release())
+	}
+	l.durable = l.tail.active.ext.NextEntry
+	l.publish()
+	l.flusher.start(l)
+	return l, nil
 }
 
 // Recovery returns what Open found and did.
-func (l *Log) Recovery() RecoveryReport { return RecoveryReport{} }
-
-// Append writes entries, whose numbers and offsets continue the log.
-func (l *Log) Append(entries []segment.Entry) error { return errUnfinished }
-
-// Sync makes all that was appended durable.
-func (l *Log) Sync() error { return errUnfinished }
+func (l *Log) Recovery() RecoveryReport { return l.report }
 
 // Bounds returns what the log holds.
-func (l *Log) Bounds() Bounds { return Bounds{} }
+func (l *Log) Bounds() Bounds { return l.view.Load().bounds() }
 
-// Read returns whole batches from the one that holds from.
-func (l *Log) Read(from, bound record.Offset, maxBytes int) ([]record.Batch, error) {
-	return nil, errUnfinished
+// Size returns the bytes of all segment files.
+func (l *Log) Size() int64 {
+	var n int64
+	for p := range l.view.Load().parts {
+		n += p.ext.Size
+	}
+	return n
 }
 
-// ReadEntry returns entry n. Its Data belongs to the caller.
-func (l *Log) ReadEntry(n record.EntryNumber) (segment.Entry, error) {
-	return segment.Entry{}, errUnfinished
+// Close makes what was appended durable and closes the files; reads that are
+// under way end well. It may be called twice. Other calls return
+// record.ErrClosed from then on, but for Bounds and Size.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closed.Swap(true) {
+		l.mu.Unlock()
+		return nil
+	}
+	var err error
+	if l.failed == nil {
+		err = l.seal()
+	}
+	err = errors.Join(err, l.release())
+	l.mu.Unlock()
+	l.flusher.stop()
+	return err
 }
 
-// ReadEntryHeader is ReadEntry without Data.
-func (l *Log) ReadEntryHeader(n record.EntryNumber) (segment.Entry, error) {
-	return segment.Entry{}, errUnfinished
+// publish shows readers what the writer has done.
+func (l *Log) publish() {
+	v := l.tail
+	l.view.Store(&v)
 }
 
-// TruncateTo removes entry n and all later ones, durably.
-func (l *Log) TruncateTo(n record.EntryNumber) error { return errUnfinished }
-
-// Reset throws everything away; the log goes on empty, at entry next and offset.
-func (l *Log) Reset(next record.EntryNumber, prevTerm uint64, offset record.Offset) error {
-	return errUnfinished
+// release gives up the log's own reference to each segment.
+func (l *Log) release() error {
+	var errs []error
+	for p := range l.tail.parts {
+		if p.seg != nil { // nil when recovery did not get that far
+			errs = append(errs, p.seg.Release())
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// TrimTo removes whole sealed segments below offset and returns the new start.
-func (l *Log) TrimTo(offset record.Offset) (record.Offset, error) { return 0, errUnfinished }
+// writable says why nothing can be written, nil if it can. The caller holds l.mu.
+func (l *Log) writable() error {
+	if l.closed.Load() {
+		return record.ErrClosed
+	}
+	return l.failed
+}
 
-// Size returns the bytes of all segments.
-func (l *Log) Size() int64 { return 0 }
-
-// Close closes the files. It may be called twice.
-func (l *Log) Close() error { return nil }
+// fail makes the log read-only, because what is on disk is not known any more.
+func (l *Log) fail(file string, err error) error {
+	if l.failed == nil {
+		l.failed = &SyncError{File: file, Err: err}
+		l.cfg.Logger.Error("log takes no more writes until it is opened again", "file", file, "error", err)
+	}
+	return l.failed
+}

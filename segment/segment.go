@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -39,8 +40,7 @@ func (h Header) Name(dir string) string {
 
 // Create makes a segment file in dir; it is durable when Create returns. An
 // index slot is made every indexBytes. The caller holds the one reference. It
-// fails with fs.ErrExist if there is such a file; other errors leave none, if
-// that can be done.
+// fails with fs.ErrExist if there is such a file; other errors may leave one.
 func Create(fsys vfs.FS, dir string, h Header, indexBytes int64) (*Segment, error) {
 	name := h.Name(dir) + LogSuffix
 	file, err := fsys.Create(name)
@@ -56,7 +56,7 @@ func Create(fsys vfs.FS, dir string, h Header, indexBytes int64) (*Segment, erro
 		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
-		return nil, errors.Join(err, file.Close(), fsys.Remove(name))
+		return nil, errors.Join(err, file.Close())
 	}
 	return newSegment(fsys, dir, file, h, b, indexBytes), nil
 }
@@ -102,8 +102,9 @@ func readHeader(file vfs.File, name string) (Header, []byte, error) {
 	if sizeErr != nil {
 		return Header{}, nil, sizeErr
 	}
-	if size <= HeaderSize { // entries are written only after the header is durable
-		return Header{}, nil, fmt.Errorf("%s: %w: %w", name, ErrNoHeader, err)
+	// Entries are written only after the header is durable, and it lies in one sector.
+	if n < HeaderSize || size == HeaderSize && bytes.Equal(b, make([]byte, HeaderSize)) {
+		return Header{}, nil, fmt.Errorf("%s: %w", name, ErrNoHeader)
 	}
 	return Header{}, nil, &CorruptError{File: name, Reason: err.Error()}
 }
@@ -140,22 +141,29 @@ func (s *Segment) Sync() error { return s.file.Sync() }
 
 // Remove deletes the files of s, durably. Those who hold a reference read on.
 func (s *Segment) Remove() error {
-	if err := s.fsys.Remove(s.File()); err != nil {
+	if err := s.fsys.Remove(s.File()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := s.dropIndex(); err != nil {
+	return s.DropIndex()
+}
+
+// DropIndex deletes the .index if there is one, durably.
+func (s *Segment) DropIndex() error {
+	err := s.fsys.Remove(s.path + IndexSuffix)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.fsys.SyncDir(path.Dir(s.path))
+	if err := s.fsys.SyncDir(path.Dir(s.path)); err != nil {
+		return err
+	}
+	s.indexed = 0
+	return nil
 }
 
 // Cut shortens the file to the size of x, durably.
 func (s *Segment) Cut(x Extent) error {
 	if s.indexed > x.Size { // it would say that what is cut now is there
-		if err := s.dropIndex(); err != nil {
-			return err
-		}
-		if err := s.fsys.SyncDir(path.Dir(s.path)); err != nil {
+		if err := s.DropIndex(); err != nil {
 			return err
 		}
 	}
@@ -163,15 +171,6 @@ func (s *Segment) Cut(x Extent) error {
 		return err
 	}
 	return s.file.Sync()
-}
-
-func (s *Segment) dropIndex() error {
-	err := s.fsys.Remove(s.path + IndexSuffix)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	s.indexed = 0
-	return nil
 }
 
 func seed(header []byte) uint32 { return be.Uint32(header[HeaderSize-4:]) }

@@ -1,0 +1,127 @@
+package log
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/segment"
+)
+
+// Append writes entries, whose numbers, terms and offsets continue the log, and
+// returns when they are as durable as the flush policy says. On an error
+// nothing of them is in the log: *SyncError means that the log takes no more
+// writes, ErrNoSpace that the same call may succeed later; entries that do not
+// fit match record.ErrInvalid, record.ErrCorrupt or record.ErrTooLarge. Data is
+// only read, and not kept.
+func (l *Log) Append(entries []segment.Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	if err := l.check(entries); err != nil {
+		return err
+	}
+	before := l.tail
+	err := l.write(entries)
+	if err == nil && l.cfg.Flush == FlushEach {
+		err = l.sync()
+	}
+	if err != nil {
+		l.undo(before, err)
+		return fmt.Errorf("append entry %d: %w", entries[0].Number, err)
+	}
+	l.publish()
+	l.flusher.wake()
+	return nil
+}
+
+// Sync makes all that was appended durable.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	return l.sync()
+}
+
+func (l *Log) sync() error {
+	p := l.tail.active
+	if l.durable == p.ext.NextEntry {
+		return nil
+	}
+	if err := p.seg.Sync(); err != nil {
+		return l.fail(p.seg.File(), err)
+	}
+	l.durable = p.ext.NextEntry
+	return nil
+}
+
+// check refuses what could not be read back, before anything is written.
+func (l *Log) check(entries []segment.Entry) error {
+	x := l.tail.active.ext
+	number, offset, term := x.NextEntry, x.NextOffset, x.LastTerm
+	for i := range entries {
+		e := &entries[i]
+		if e.Number != number || e.Offset != offset || e.Term < term {
+			return fmt.Errorf("%w: entry %d with offset %d and term %d where entry %d with offset %d and term %d or more must follow",
+				record.ErrInvalid, e.Number, e.Offset, e.Term, number, offset, term)
+		}
+		if err := e.Check(); err != nil {
+			return err
+		}
+		number, offset, term = number+1, e.Next(), e.Term
+	}
+	return nil
+}
+
+// write appends to the active segment, and rolls as often as it must.
+func (l *Log) write(entries []segment.Entry) error {
+	for len(entries) > 0 {
+		n := l.fit(entries)
+		if n == 0 {
+			if err := l.roll(); err != nil {
+				return err
+			}
+			continue
+		}
+		p := &l.tail.active
+		ext, err := p.seg.Append(&l.writer, p.ext, entries[:n], l.durable)
+		if err != nil {
+			return err
+		}
+		p.ext = ext
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// fit returns how many of entries go into the active segment. All do as long as
+// it holds no offset: the next one would have the same name.
+func (l *Log) fit(entries []segment.Entry) int {
+	h, size, next := l.tail.active.seg.Header, l.tail.active.ext.Size, l.tail.active.ext.NextOffset
+	for i := range entries {
+		e := &entries[i]
+		size += e.Size()
+		end := e.Next()
+		if next > h.BaseOffset && (size > l.cfg.SegmentBytes ||
+			uint64(end-h.BaseOffset) > math.MaxUint32 || uint64(e.Number-h.BaseEntry) > math.MaxUint32) {
+			return i
+		}
+		next = end
+	}
+	return len(entries)
+}
+
+// undo takes back what a failed call has written since before, which is what
+// readers see. If that fails too, the log takes no more writes.
+func (l *Log) undo(before view, cause error) {
+	if err := l.rewind(before); err != nil {
+		_ = l.fail(before.active.seg.File(), fmt.Errorf("%w; and taking it back: %w", cause, err))
+	}
+}

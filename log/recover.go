@@ -1,0 +1,234 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/segment"
+)
+
+// RecoveryReport says what Open found and did.
+type RecoveryReport struct {
+	Segments       int      // opened
+	ScannedBytes   int64    // read and checked, because no index spoke of them
+	CutBytes       int64    // torn or zero tail, cut off
+	RebuiltIndexes []string // files that were missing or wrong
+	Removed        []string // files left over from an interrupted operation
+}
+
+// recover opens what is in the directory. What it opens is in l.tail, also
+// after an error.
+func (l *Log) recover(ctx context.Context) error {
+	if err := l.cfg.FS.MkdirAll(l.dir); err != nil {
+		return err
+	}
+	names, err := l.tidy()
+	if err != nil {
+		return err
+	}
+	segs, err := l.openSegments(names)
+	if err != nil {
+		return err
+	}
+	if segs == 0 {
+		h := segment.Header{TopicID: l.cfg.TopicID, Partition: l.cfg.Partition, BaseEntry: 1}
+		l.tail.active.ext = h.Empty()
+		l.tail.active.seg, err = l.create(h)
+		l.report.Segments = 1
+		return err
+	}
+	l.report.Segments = segs
+	for i := range l.tail.sealed {
+		if err := l.recoverSealed(ctx, &l.tail.sealed[i], l.tail.at(i+1).seg.Header); err != nil {
+			return err
+		}
+	}
+	return l.recoverActive(ctx, &l.tail.active)
+}
+
+// tidy finishes an interrupted reset, removes what nothing needs and returns the
+// names of the segment files in order.
+func (l *Log) tidy() ([]string, error) {
+	names, err := l.cfg.FS.List(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	var logs []string
+	has := make(map[string]bool, len(names))
+	for _, name := range names {
+		has[name] = true
+	}
+	if has[resetName] {
+		name, err := l.resumeReset()
+		return []string{name}, err
+	}
+	for _, name := range names {
+		base, isIndex := strings.CutSuffix(name, segment.IndexSuffix)
+		base, isLog := strings.CutSuffix(base, segment.LogSuffix)
+		orphan := isSegmentFile(name) && isIndex && !has[base+segment.LogSuffix]
+		final, isTmp := strings.CutSuffix(name, ".tmp")
+		switch {
+		case orphan, isTmp && (isSegmentFile(final) || final == resetName):
+			if err := l.remove(name); err != nil {
+				return nil, err
+			}
+		case isLog && isSegmentFile(name):
+			logs = append(logs, name)
+		}
+	}
+	return logs, nil
+}
+
+func (l *Log) resumeReset() (string, error) {
+	file := path.Join(l.dir, resetName)
+	b, err := l.cfg.FS.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	h, err := segment.DecodeHeader(b)
+	if err != nil {
+		return "", &CorruptError{File: file, Reason: err.Error()}
+	}
+	seg, err := l.finishReset(h)
+	if err != nil {
+		return "", err
+	}
+	l.cfg.Logger.Warn("interrupted reset finished", "dir", l.dir)
+	l.report.Removed = append(l.report.Removed, resetName)
+	return path.Base(seg.File()), seg.Release()
+}
+
+// openSegments opens the files into l.tail and returns how many there are. A
+// last one without header was being made when the crash came.
+func (l *Log) openSegments(names []string) (int, error) {
+	var opened []part
+	defer func() {
+		if n := len(opened); n > 0 {
+			l.tail.sealed, l.tail.active = opened[:n-1:n-1], opened[n-1]
+		}
+	}()
+	for i, name := range names {
+		seg, err := segment.Open(l.cfg.FS, l.dir, name, l.cfg.IndexBytes)
+		if errors.Is(err, segment.ErrNoHeader) {
+			first := i == 0 && name == path.Base(segment.Header{}.Name("")+segment.LogSuffix)
+			if i == len(names)-1 && (i > 0 || first) {
+				return len(opened), l.remove(name)
+			}
+			err = &CorruptError{File: path.Join(l.dir, name), Reason: "its header is missing"}
+		}
+		if err != nil {
+			return 0, err
+		}
+		opened = append(opened, part{seg: seg})
+		if seg.TopicID != l.cfg.TopicID || seg.Partition != l.cfg.Partition {
+			return 0, fmt.Errorf("%w: %s belongs to partition %d of topic %v, not to partition %d of %v",
+				record.ErrInvalid, seg.File(), seg.Partition, seg.TopicID, l.cfg.Partition, l.cfg.TopicID)
+		}
+	}
+	return len(opened), nil
+}
+
+// recoverSealed finds out what a sealed segment holds. All of it was on disk
+// before the next one was made, so whatever is wrong is damage.
+func (l *Log) recoverSealed(ctx context.Context, p *part, next segment.Header) error {
+	size, err := p.seg.Size()
+	if err != nil {
+		return err
+	}
+	meets := func(x segment.Extent) bool {
+		return x.NextOffset == next.BaseOffset && x.NextEntry == next.BaseEntry && x.LastTerm == next.PrevTerm
+	}
+	x, why := p.seg.LoadIndex(size)
+	if why == nil && meets(x) {
+		p.ext = x
+		return nil
+	}
+	x, reason, err := p.seg.Scan(ctx, p.seg.Empty(), size)
+	if err != nil {
+		return err
+	}
+	l.report.ScannedBytes += x.Size - segment.HeaderSize
+	if !meets(x) {
+		if reason == "" {
+			reason = "the next segment does not continue it"
+		}
+		return &CorruptError{
+			File: p.seg.File(), Position: x.Size, From: x.NextOffset, To: max(x.NextOffset, next.BaseOffset), Reason: reason,
+		}
+	}
+	p.ext = x
+	name := path.Base(p.seg.Name("")) + segment.IndexSuffix
+	l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, name)
+	l.cfg.Logger.Warn("index built again", "dir", l.dir, "file", name, "reason", why)
+	if err := p.seg.SaveIndex(x); err != nil { // a full disk must not keep the log from opening
+		l.cfg.Logger.Warn("index not written; it will be built again", "dir", l.dir, "file", name, "error", err)
+	}
+	return nil
+}
+
+// recoverActive finds out what the last segment holds, cuts off what a crash
+// has torn, and makes the rest durable.
+func (l *Log) recoverActive(ctx context.Context, p *part) error {
+	size, err := p.seg.Size()
+	if err != nil {
+		return err
+	}
+	known, err := p.seg.LoadIndex(size)
+	if err != nil {
+		known = p.seg.Empty()
+		if !errors.Is(err, fs.ErrNotExist) {
+			l.cfg.Logger.Warn("index not used", "segment", p.seg.File(), "reason", err)
+			l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, path.Base(p.seg.Name(""))+segment.IndexSuffix)
+			if err := p.seg.DropIndex(); err != nil {
+				return err
+			}
+		}
+	}
+	x, reason, err := p.seg.Scan(ctx, known, size)
+	if err != nil {
+		return err
+	}
+	l.report.ScannedBytes += x.Size - known.Size
+	p.ext = x
+	if reason == "" {
+		if x.Size == known.Size {
+			return nil // the index says that it is on disk
+		}
+		return p.seg.Sync()
+	}
+	later, damaged, err := p.seg.Damaged(ctx, x, size)
+	if err != nil {
+		return err
+	}
+	if damaged {
+		return &CorruptError{
+			File: p.seg.File(), Position: x.Size, From: x.NextOffset, To: max(x.NextOffset, later.Offset), Reason: reason,
+		}
+	}
+	l.report.CutBytes = size - x.Size
+	l.cfg.Logger.Warn("torn tail cut off", "segment", p.seg.File(), "position", x.Size, "bytes", size-x.Size, "reason", reason)
+	return p.seg.Cut(x)
+}
+
+// remove deletes a file of the log that holds nothing, durably.
+func (l *Log) remove(name string) error {
+	if err := l.cfg.FS.Remove(path.Join(l.dir, name)); err != nil {
+		return err
+	}
+	l.report.Removed = append(l.report.Removed, name)
+	return l.cfg.FS.SyncDir(l.dir)
+}
+
+// isSegmentFile tells the log's own files from others in the directory.
+func isSegmentFile(name string) bool {
+	base, ok := strings.CutSuffix(name, segment.LogSuffix)
+	if !ok {
+		base, ok = strings.CutSuffix(name, segment.IndexSuffix)
+	}
+	return ok && len(base) == 20 && strings.Trim(base, "0123456789") == ""
+}

@@ -1,0 +1,63 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/quorumlog/quorumlog/segment"
+)
+
+// roll seals the active segment and begins the next one.
+func (l *Log) roll() error {
+	if err := l.seal(); err != nil {
+		return err
+	}
+	x := l.tail.active.ext
+	h := segment.Header{
+		TopicID: l.cfg.TopicID, Partition: l.cfg.Partition,
+		BaseOffset: x.NextOffset, BaseEntry: x.NextEntry, PrevTerm: x.LastTerm,
+	}
+	seg, err := l.create(h)
+	if err != nil {
+		return err
+	}
+	l.tail.sealed = append(slices.Clip(l.tail.sealed), l.tail.active) // readers have the old one
+	l.tail.active = part{seg: seg, ext: h.Empty()}
+	return nil
+}
+
+// seal makes the active segment durable and writes its index. The index is
+// derived: without it Open is slower, so that is not worth an error.
+func (l *Log) seal() error {
+	if err := l.sync(); err != nil {
+		return err
+	}
+	p := l.tail.active
+	if p.ext.Size == p.seg.Indexed() || p.ext.NextEntry == p.seg.BaseEntry {
+		return nil
+	}
+	if err := p.seg.SaveIndex(p.ext); err != nil {
+		l.cfg.Logger.Warn("index not written; it will be built again", "segment", p.seg.File(), "error", err)
+	}
+	return nil
+}
+
+// create makes a segment file. If it cannot, no file is left that recovery
+// could take for the end of the log.
+func (l *Log) create(h segment.Header) (*segment.Segment, error) {
+	seg, err := segment.Create(l.cfg.FS, l.dir, h, l.cfg.IndexBytes)
+	if err == nil {
+		return seg, nil
+	}
+	name := h.Name(l.dir) + segment.LogSuffix
+	rmErr := l.cfg.FS.Remove(name)
+	if rmErr == nil || errors.Is(rmErr, fs.ErrNotExist) {
+		rmErr = l.cfg.FS.SyncDir(l.dir)
+	}
+	if rmErr != nil {
+		return nil, l.fail(name, fmt.Errorf("%w; and removing it: %w", err, rmErr))
+	}
+	return nil, err
+}
