@@ -1,9 +1,12 @@
 package quorumlog
 
 import (
+	"time"
+
 	"github.com/quorumlog/quorumlog/cluster"
 	"github.com/quorumlog/quorumlog/consumer"
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/transport"
@@ -35,6 +38,8 @@ type (
 	GroupConfig = consumer.Config
 	// ReadOption says where a read begins and ends.
 	ReadOption = consumer.ReadOption
+	// FlushPolicy says when a topic's records are made to survive a power cut.
+	FlushPolicy = log.FlushPolicy
 	// Network connects nodes of one process, and can cut, delay and drop.
 	Network = transport.Network
 )
@@ -57,6 +62,16 @@ func UntilEnd() ReadOption { return consumer.UntilEnd() }
 
 // Partition reads one partition instead of all.
 func Partition(p int32) ReadOption { return consumer.Partition(p) }
+
+// Flush policies of a topic. A crash of the process alone loses nothing under
+// any of them.
+const (
+	FlushEach  = log.FlushEach  // synced before it is acknowledged; the default
+	FlushNever = log.FlushNever // left to the operating system
+)
+
+// FlushEvery is the policy of one sync for all that was written within d.
+func FlushEvery(d time.Duration) FlushPolicy { return log.FlushEvery(d) }
 
 // Acknowledgements: when a record counts as written.
 const (

@@ -1,0 +1,145 @@
+package quorumlog_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quorumlog/quorumlog"
+)
+
+// temp returns a directory for an example and what removes it.
+func temp() (dir string, remove func()) {
+	dir, err := os.MkdirTemp("", "quorumlog")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }
+}
+
+// One durable node, without a port.
+func Example() {
+	dir, remove := temp()
+	defer remove()
+	ctx := context.Background()
+
+	n, err := quorumlog.Open(dir, quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	if _, err := n.Produce(ctx, "orders", quorumlog.Record{Key: []byte("42"), Value: []byte("paid")}); err != nil {
+		log.Fatal(err)
+	}
+	for r, err := range n.Read(ctx, "orders", quorumlog.FromStart(), quorumlog.UntilEnd()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d %s\n", r.Offset, r.Value)
+	}
+	// Output: 0 paid
+}
+
+// Three replicas in one process: any node takes and serves every record.
+func ExampleOpen_threeNodes() {
+	dir, remove := temp()
+	defer remove()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+
+	nw := quorumlog.NewNetwork()
+	peers := map[string]string{"a": "a", "b": "b", "c": "c"}
+	nodes := map[string]*quorumlog.Node{}
+	for id := range peers {
+		n, err := quorumlog.Open(filepath.Join(dir, id), quorumlog.Config{ID: id, Network: nw, Peers: peers})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer n.Close()
+		nodes[id] = n
+	}
+	err := nodes["a"].CreateTopic(ctx, quorumlog.TopicConfig{Name: "orders", Partitions: 3, Replicas: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := nodes["b"].Produce(ctx, "orders", quorumlog.Record{Key: []byte("42"), Value: []byte("any node will do")}); err != nil {
+		log.Fatal(err)
+	}
+	for r, err := range nodes["c"].Read(ctx, "orders", quorumlog.UntilEnd()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %s\n", r.Key, r.Value)
+	}
+	// Output: 42: any node will do
+}
+
+// A producer of its own: many records under way, each with its result.
+func ExampleNode_Producer() {
+	dir, remove := temp()
+	defer remove()
+	ctx := context.Background()
+	n, err := quorumlog.Open(dir, quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+
+	p, err := n.Producer(quorumlog.ProducerConfig{Linger: time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer p.Close(ctx)
+	for _, v := range []string{"created", "paid", "sent"} {
+		p.SendAsync(ctx, quorumlog.Record{Topic: "orders", Key: []byte("42"), Value: []byte(v)}, func(res quorumlog.Result, err error) {
+			fmt.Println(v, res.Offset, err)
+		})
+	}
+	if err := p.Flush(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// created 0 <nil>
+	// paid 1 <nil>
+	// sent 2 <nil>
+}
+
+// A group commits what its handler has finished, and goes on there.
+func ExampleNode_Group() {
+	dir, remove := temp()
+	defer remove()
+	ctx := context.Background()
+	n, err := quorumlog.Open(dir, quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	for _, v := range []string{"created", "paid", "sent"} {
+		if _, err := n.Produce(ctx, "orders", quorumlog.Record{Value: []byte(v)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	g, err := n.Group(ctx, "billing", []string{"orders"}, quorumlog.GroupConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close(ctx)
+	b, err := g.Poll(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range b.Records {
+		fmt.Printf("%d %s\n", r.Offset, r.Value)
+	}
+	if err := g.Commit(ctx, b); err != nil {
+		log.Fatal(err)
+	}
+	// Unordered output:
+	// 0 created
+	// 1 paid
+	// 2 sent
+}
