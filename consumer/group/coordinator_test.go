@@ -178,6 +178,35 @@ func TestANewCoordinatorGivesEveryMemberAFreshSession(t *testing.T) {
 	})
 }
 
+func TestWhatALeaderHeardInAnEarlierEpochDoesNotCount(t *testing.T) {
+	play(t, 2, func(s *stage) {
+		s.join("a", 10*time.Second)
+		s.join("b", time.Minute)
+		s.beat("a", 2, 0)
+		pass(2 * time.Second)
+		s.q.elect(s.nodes[1], false)
+		pass(7 * time.Second)
+		s.beat("a", 2, 0)
+		s.q.elect(s.nodes[0], false)
+		s.beat("b", 2)
+		pass(9 * time.Second) // its old deadline has long passed
+		require.Equal(s, tps(0), s.beat("a", 2, 0).Assigned)
+	})
+}
+
+func TestALeaderThatFalteredForAMomentStillEndsSessions(t *testing.T) {
+	play(t, 1, func(s *stage) {
+		s.join("a", time.Second)
+		s.join("b", time.Hour)
+		s.q.do(func() { s.nodes[0].believes = 0 })
+		pass(2 * time.Second)
+		s.q.do(func() { s.nodes[0].believes = s.q.epoch })
+		require.Empty(s, s.beat("b", 2).Assigned)
+		pass(time.Second)
+		require.Equal(s, tps(0), s.beat("b", 2).Assigned)
+	})
+}
+
 func TestACoordinatorThatWasReplacedEndsNoSession(t *testing.T) {
 	for _, unaware := range []bool{true, false} {
 		play(t, 1, func(s *stage) {
@@ -339,5 +368,36 @@ func TestACallEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		_, err := s.coord[0].Do(ctx, "g", Request{Op: OpJoin, Member: "a", Topics: []string{"t"}})
 		require.ErrorIs(s, err, context.DeadlineExceeded)
+	})
+}
+
+// BenchmarkRequests shows what the coordinator adds to the cost of the log.
+func BenchmarkRequests(b *testing.B) {
+	q := newQuorum()
+	n := q.node()
+	q.elect(n, false)
+	c := Start(Config{Partition: n, Partitions: func(string) int { return 100 }})
+	defer c.Close()
+	do := func(req Request) {
+		if _, err := c.Do(b.Context(), "g", req); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, m := range []string{"a", "b", "c"} {
+		do(Request{Op: OpJoin, Member: m, Topics: []string{"t"}})
+	}
+	do(Request{Op: OpHeartbeat, Member: "a", Generation: 3})
+	do(Request{Op: OpHeartbeat, Member: "b", Generation: 3})
+	b.Run("heartbeat", func(b *testing.B) {
+		for b.Loop() {
+			do(Request{Op: OpHeartbeat, Member: "b", Generation: 3})
+		}
+	})
+	b.Run("commit", func(b *testing.B) {
+		var p int32
+		c.View(func(s *State) { p = s.Members("g")[1].Assigned[0].Partition })
+		for o := record.Offset(1); b.Loop(); o++ {
+			do(commitOf("b", 3, p, o))
+		}
 	})
 }

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"sort"
 	"sync"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -69,12 +70,8 @@ func (n *node) Fetch(ctx context.Context, from record.Offset, _ int) (record.Fet
 		changed := n.q.changed
 		var f record.Fetched
 		if !n.held {
-			for i, b := range n.q.batches {
-				if b.NextOffset() > from {
-					f.Batches = append(f.Batches, n.q.batches[i:]...)
-					break
-				}
-			}
+			i := sort.Search(len(n.q.batches), func(i int) bool { return n.q.batches[i].NextOffset() > from })
+			f.Batches = append(f.Batches, n.q.batches[i:]...)
 		}
 		f.HighWatermark = n.q.end
 		n.q.mu.Unlock()

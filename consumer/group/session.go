@@ -63,15 +63,11 @@ func (s *sessions) expired(state *State, now time.Time) map[string][]string {
 	s.disarm()
 	over := map[string][]string{}
 	for name, g := range state.groups {
-		for id, m := range g.members {
-			k := memberKey{name, id}
-			deadline, ok := s.deadlines[k]
-			switch {
-			case !ok: // it joined, but nobody knew until now
-				s.touch(k, m.session, now)
-			case deadline.After(now):
+		for id := range g.members {
+			deadline := s.deadlines[memberKey{name, id}] // each has one, from begin or its join
+			if deadline.After(now) {
 				s.arm(deadline, now)
-			default:
+			} else {
 				over[name] = append(over[name], id)
 			}
 		}

@@ -30,7 +30,6 @@ package fold
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 
@@ -153,12 +152,4 @@ func (f *Fold) advanced() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 	f.waiting.Unlock()
-}
-
-// stop ends folding for good.
-func (f *Fold) stop(err error) {
-	f.state.Lock()
-	f.err = fmt.Errorf("fold stopped: %w", err)
-	f.state.Unlock()
-	f.advanced()
 }

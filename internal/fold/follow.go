@@ -22,19 +22,17 @@ func (f *Fold) follow() {
 	for f.life.Err() == nil {
 		fetched, err := f.partition.Fetch(f.life, f.next, fetchBytes)
 		if err == nil {
-			backoff = minBackoff
 			if err := f.fold(&it, fetched.Batches); err != nil {
-				f.logger.Error("folding stopped", "offset", f.next, "err", err)
 				f.stop(err)
 				return
 			}
+			backoff = minBackoff
 			continue
 		}
 		if f.life.Err() != nil {
 			return
 		}
 		if permanent(err) {
-			f.logger.Error("folding stopped", "offset", f.next, "err", err)
 			f.stop(err)
 			return
 		}
@@ -44,6 +42,15 @@ func (f *Fold) follow() {
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+// stop ends folding for good.
+func (f *Fold) stop(err error) {
+	f.logger.Error("folding stopped", "offset", f.next, "err", err)
+	f.state.Lock()
+	f.err = fmt.Errorf("fold stopped: %w", err)
+	f.state.Unlock()
+	f.advanced()
 }
 
 // permanent tells errors that asking again does not mend.
