@@ -165,6 +165,9 @@ func (r *Replica) bootstrap(stable *groupStable) (fresh bool, err error) {
 	for _, peer := range r.cfg.Peers {
 		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(peer), Address: raft.ServerAddress(peer)})
 	}
+	if err := stable.store.SetUint64(stable.key(keyTerm), 1); err != nil { // before the entry of that term: the first election is for term 2
+		return false, err
+	}
 	return true, r.store.log.Append([]segment.Entry{{
 		Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(members),
 	}})

@@ -119,6 +119,9 @@ func TestEverythingIsThereAfterAFullRestart(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, c.get(h.send(buildBatch(t, 1, 0, record.Sequence(i), 1), AppendOptions{})).err)
 	}
+	for _, node := range c.nodes { // followers learn what is committed a little later
+		require.NoError(t, c.live[node].Wait(c.within(10*time.Second), 19))
+	}
 	for _, node := range c.nodes {
 		c.stop(node)
 	}
