@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"slices"
 
 	"github.com/klauspost/compress/snappy"
 )
@@ -25,47 +24,63 @@ const snappyFrameHeader = 16
 var errCutOff = errors.New("cut off")
 
 func decompressSnappy(src []byte, limit int) ([]byte, error) {
-	if !bytes.HasPrefix(src, snappyMagic) {
-		return appendSnappy(nil, src, limit)
-	}
-	if len(src) < snappyFrameHeader {
-		return nil, errCutOff
-	}
-	src = src[snappyFrameHeader:]
-	out := make([]byte, 0, expected(len(src), limit))
-	for len(src) > 0 {
-		if len(src) < 4 {
+	next := func(src []byte) (block, rest []byte, err error) { return src, nil, nil }
+	if bytes.HasPrefix(src, snappyMagic) {
+		if len(src) < snappyFrameHeader {
 			return nil, errCutOff
 		}
-		n := binary.BigEndian.Uint32(src)
-		src = src[4:]
-		if uint64(n) > uint64(len(src)) {
-			return nil, errCutOff
-		}
-		var err error
-		if out, err = appendSnappy(out, src[:n], limit); err != nil {
+		src, next = src[snappyFrameHeader:], nextSnappy
+	}
+	// Twice over the blocks: first only for their sizes.
+	size := 0
+	for rest := src; len(rest) > 0; {
+		block, after, err := next(rest)
+		if err != nil {
 			return nil, err
 		}
-		src = src[n:]
+		n, err := snappySize(block)
+		if err != nil {
+			return nil, err
+		}
+		if n > limit-size {
+			return nil, tooLarge(size+n, limit)
+		}
+		size, rest = size+n, after
+	}
+	out := make([]byte, 0, size)
+	for rest := src; len(rest) > 0; {
+		block, after, err := next(rest)
+		if err != nil {
+			return nil, err
+		}
+		contents, err := snappy.Decode(out[len(out):size], block)
+		if err != nil {
+			return nil, err
+		}
+		out, rest = out[:len(out)+len(contents)], after
 	}
 	return out, nil
 }
 
-// appendSnappy appends the contents of one block. A copy of 3 bytes yields at
+// nextSnappy takes the first block off a frame.
+func nextSnappy(frame []byte) (block, rest []byte, err error) {
+	if len(frame) < 4 {
+		return nil, nil, errCutOff
+	}
+	n := binary.BigEndian.Uint32(frame)
+	frame = frame[4:]
+	if uint64(n) > uint64(len(frame)) {
+		return nil, nil, errCutOff
+	}
+	return frame[:n], frame[n:], nil
+}
+
+// snappySize returns what a block says it yields. A copy of 3 bytes yields at
 // most 64, so a block that says more than that per byte lies.
-func appendSnappy(dst, block []byte, limit int) ([]byte, error) {
+func snappySize(block []byte) (int, error) {
 	n, err := snappy.DecodedLen(block)
-	switch {
-	case err != nil:
-		return nil, err
-	case n/64 > len(block):
-		return nil, snappy.ErrCorrupt
-	case n > limit-len(dst):
-		return nil, tooLarge(len(dst)+n, limit)
+	if err == nil && n/64 > len(block) {
+		err = snappy.ErrCorrupt
 	}
-	dst = slices.Grow(dst, n)
-	if _, err := snappy.Decode(dst[len(dst):len(dst)+n], block); err != nil {
-		return nil, err
-	}
-	return dst[:len(dst)+n], nil
+	return n, err
 }
