@@ -36,11 +36,11 @@ func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 		done(record.Appended{}, fmt.Errorf("append to %v: %w", tp, ctx.Err()))
 	case hint.node == "":
 		n.seek(p)
-		done(record.Appended{}, p.notLeader(n.cfg.ID))
+		done(record.Appended{}, p.notLeader())
 	case hint.node != n.cfg.ID:
 		n.appendAt(ctx, p, hint.node, b, acks, done)
 	case rep == nil: // our own, but not open yet
-		done(record.Appended{}, p.notLeader(n.cfg.ID))
+		done(record.Appended{}, p.notLeader())
 	default:
 		n.appendHere(ctx, p, rep, b, acks, done)
 	}
@@ -60,7 +60,7 @@ func (n *Node) writable(tp record.TopicPartition) (*partition, error) {
 func (n *Node) appendHere(ctx context.Context, p *partition, rep *replica.Replica, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	rep.Append(ctx, b, replica.AppendOptions{Acks: acks}, func(a record.Appended, err error) {
 		if n.life.Err() == nil {
-			err = p.elsewhere(n.cfg.ID, rep, err)
+			err = p.elsewhere(rep, err)
 		}
 		done(a, err)
 	})
@@ -115,7 +115,7 @@ func (n *Node) leading(key partitionKey) (*partition, *replica.Replica, error) {
 	if hint, rep := p.leader(); rep != nil && hint.node == n.cfg.ID {
 		return p, rep, nil
 	}
-	return nil, nil, p.notLeader(n.cfg.ID)
+	return nil, nil, p.notLeader()
 }
 
 // forPeer is an error as another node should see it: that this one has closed

@@ -144,5 +144,5 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	default:
 		err = fmt.Errorf("%w: request %q is not known here; are the nodes of one version?", record.ErrInvalid, req.Op)
 	}
-	return a, p.elsewhere(n.cfg.ID, rep, err)
+	return a, p.elsewhere(rep, err)
 }

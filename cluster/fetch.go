@@ -61,12 +61,12 @@ func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetch
 	if node == n.cfg.ID {
 		rep, _, _ := p.state()
 		if rep == nil {
-			return record.Fetched{}, p.notLeader(n.cfg.ID)
+			return record.Fetched{}, p.notLeader()
 		}
-		if f, err := n.read(p, rep, req); err != nil || len(f.Batches) > 0 {
+		if f, err := p.read(rep, req); err != nil || len(f.Batches) > 0 {
 			return f, err
 		}
-		return n.await(ctx, p, rep, req)
+		return p.await(ctx, rep, req)
 	}
 	ctx, cancel := context.WithTimeout(ctx, req.wait+n.tryTimeout)
 	defer cancel()
@@ -78,20 +78,20 @@ func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetch
 }
 
 // read reads this node's replica, without waiting.
-func (n *Node) read(p *partition, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
+func (p *partition) read(rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
 	f, err := rep.Read(req.from, req.maxBytes, req.iso)
-	return f, p.elsewhere(n.cfg.ID, rep, err)
+	return f, p.elsewhere(rep, err)
 }
 
 // await waits for records at this node's replica for one slice of time. Without
 // any it fails when the replica does not lead (any more).
-func (n *Node) await(ctx context.Context, p *partition, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
+func (p *partition) await(ctx context.Context, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, req.wait)
 	defer cancel()
 	_ = rep.Wait(ctx, req.from) // the slice is over, or read says why
-	f, err := n.read(p, rep, req)
-	if hint, _ := p.leader(); err == nil && len(f.Batches) == 0 && hint.node != n.cfg.ID {
-		err = p.notLeader(n.cfg.ID)
+	f, err := p.read(rep, req)
+	if hint, _ := p.leader(); err == nil && len(f.Batches) == 0 && hint.node != p.self {
+		err = p.notLeader()
 	}
 	return f, err
 }
@@ -116,7 +116,7 @@ func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply fun
 		respond(record.Fetched{}, err)
 		return
 	}
-	f, err := n.read(p, rep, req)
+	f, err := p.read(rep, req)
 	if err != nil || len(f.Batches) > 0 {
 		respond(f, err)
 		return
@@ -125,7 +125,7 @@ func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply fun
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(life, cancel)()
-		f, err := n.await(ctx, p, rep, req)
+		f, err := p.await(ctx, rep, req)
 		if life.Err() != nil {
 			err = n.closedError()
 		}

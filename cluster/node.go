@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		tryTimeout:    max(time.Second, 2*cfg.ElectionTimeout),
 		appendTimeout: max(2*time.Second, 4*cfg.ElectionTimeout),
 		mux:           replica.NewMux(cfg.Endpoint, serviceRaft),
-		table:         table{byName: map[string][]*partition{}, byKey: map[partitionKey]*partition{}},
+		table:         table{self: cfg.ID, byName: map[string][]*partition{}, byKey: map[partitionKey]*partition{}},
 		metadata:      newMetadata(),
 		placed:        make(chan struct{}, 1),
 		ids:           producerIDs{turn: make(chan struct{}, 1)},

@@ -14,6 +14,7 @@ import (
 // partition is what this node knows of one partition: its replica here, if it
 // has one, and who leads.
 type partition struct {
+	self  string // this node
 	tp    record.TopicPartition
 	key   partitionKey
 	nodes []string // that hold a replica
@@ -34,9 +35,9 @@ type leaderHint struct {
 	epoch record.LeaderEpoch
 }
 
-func newPartition(tp record.TopicPartition, id record.TopicID, nodes []string) *partition {
+func newPartition(self string, tp record.TopicPartition, id record.TopicID, nodes []string) *partition {
 	return &partition{
-		tp: tp, key: partitionKey{id, tp.Partition}, nodes: nodes,
+		self: self, tp: tp, key: partitionKey{id, tp.Partition}, nodes: nodes,
 		changed: make(chan struct{}),
 	}
 }
@@ -59,8 +60,8 @@ func (p *partition) leader() (leaderHint, *replica.Replica) {
 
 // notLeader is the answer of a node that cannot do what only the leader can. If
 // nobody else can ever lead, it is the reason why this one does not.
-func (p *partition) notLeader(self string) error {
-	if len(p.nodes) == 1 && p.nodes[0] == self {
+func (p *partition) notLeader() error {
+	if len(p.nodes) == 1 && p.nodes[0] == p.self {
 		rep, _, err := p.state()
 		if rep != nil {
 			err = rep.Status().Err
@@ -70,7 +71,7 @@ func (p *partition) notLeader(self string) error {
 		}
 	}
 	hint, _ := p.leader()
-	if hint.node == self { // not any more, or not yet
+	if hint.node == p.self { // not any more, or not yet
 		hint.node = ""
 	}
 	return &record.NotLeaderError{TopicPartition: p.tp, Leader: hint.node, Epoch: hint.epoch}
@@ -78,18 +79,22 @@ func (p *partition) notLeader(self string) error {
 
 // elsewhere is what a caller should make of err, an error of this node's
 // replica: one that has stopped for good is not the leader any more.
-func (p *partition) elsewhere(self string, rep *replica.Replica, err error) error {
+func (p *partition) elsewhere(rep *replica.Replica, err error) error {
 	if err == nil || errors.Is(err, record.ErrOutcomeUnknown) {
 		return err
 	}
 	if errors.Is(err, record.ErrClosed) || rep.Status().Err != nil {
-		return p.notLeader(self)
+		return p.notLeader()
 	}
 	return err
 }
 
-// learn takes in what another node said about the leader.
+// learn takes in what another node said about the leader. That it is this node,
+// this node's replica knows better.
 func (p *partition) learn(h leaderHint) {
+	if h.node == p.self {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.epoch > p.hint.epoch || h.epoch == p.hint.epoch && p.hint.node == "" && h.node != "" {

@@ -62,7 +62,7 @@ func (n *Node) atLeader(ctx context.Context, p *partition, what string, try func
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		hint, _ := p.leader()
 		if hint.node == "" {
-			if last = p.notLeader(n.cfg.ID); !retriable(last) {
+			if last = p.notLeader(); !retriable(last) {
 				return last
 			}
 			n.seek(p)

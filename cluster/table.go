@@ -12,13 +12,14 @@ import (
 
 // table finds partitions by the name users give, and by the key nodes give.
 type table struct {
+	self   string                  // this node
 	byName map[string][]*partition // by topic, then by number
 	byKey  map[partitionKey]*partition
 }
 
 // add must be called for a topic's partitions in order.
 func (t *table) add(tp record.TopicPartition, id record.TopicID, nodes []string) *partition {
-	p := newPartition(tp, id, nodes)
+	p := newPartition(t.self, tp, id, nodes)
 	t.byName[tp.Topic] = append(t.byName[tp.Topic], p)
 	t.byKey[p.key] = p
 	return p
