@@ -94,6 +94,9 @@ func (l *Log) resumeReset() (string, error) {
 	if err != nil {
 		return "", &CorruptError{File: file, Reason: err.Error()}
 	}
+	if err := l.owns(file, h); err != nil {
+		return "", err
+	}
 	seg, err := l.finishReset(h)
 	if err != nil {
 		return "", err
@@ -125,12 +128,20 @@ func (l *Log) openSegments(names []string) (int, error) {
 			return 0, err
 		}
 		opened = append(opened, part{seg: seg})
-		if seg.TopicID != l.cfg.TopicID || seg.Partition != l.cfg.Partition {
-			return 0, fmt.Errorf("%w: %s belongs to partition %d of topic %v, not to partition %d of %v",
-				record.ErrInvalid, seg.File(), seg.Partition, seg.TopicID, l.cfg.Partition, l.cfg.TopicID)
+		if err := l.owns(seg.File(), seg.Header); err != nil {
+			return 0, err
 		}
 	}
 	return len(opened), nil
+}
+
+// owns refuses a file of another partition.
+func (l *Log) owns(file string, h segment.Header) error {
+	if h.TopicID == l.cfg.TopicID && h.Partition == l.cfg.Partition {
+		return nil
+	}
+	return fmt.Errorf("%w: %s belongs to partition %d of topic %v, not to partition %d of %v",
+		record.ErrInvalid, file, h.Partition, h.TopicID, l.cfg.Partition, l.cfg.TopicID)
 }
 
 // recoverSealed finds out what a sealed segment holds. All of it was on disk
