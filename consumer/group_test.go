@@ -593,3 +593,33 @@ func (l lame) Offsets(ctx context.Context, tp record.TopicPartition) (start, hig
 	}
 	return l.memory.Offsets(ctx, tp)
 }
+
+func TestGivingUpDoesNotWaitForTheNextHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.partition(1).fill(t, 10, 10)
+		a := w.join("a", Config{HeartbeatInterval: 4 * time.Second})
+		held := w.poll(a)
+		b := w.join("b", Config{})
+		time.Sleep(5 * time.Second)
+		require.NoError(t, a.Commit(t.Context(), held))
+		time.Sleep(time.Second)
+		require.Equal(t, []record.TopicPartition{orders(1)}, b.Owned())
+		w.close(a)
+		w.close(b)
+	})
+}
+
+func TestPartitionThatIsBeingTakenUpIsNotGivenAwayMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		a := w.join("a", Config{OnAssigned: func(context.Context, []record.TopicPartition) { time.Sleep(5 * time.Second) }})
+		b := w.join("b", Config{})
+		time.Sleep(4 * time.Second)
+		require.Empty(t, b.Owned(), "the callback of its owner is still at work")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []record.TopicPartition{orders(1)}, b.Owned())
+		w.close(a)
+		w.close(b)
+	})
+}

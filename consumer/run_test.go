@@ -14,6 +14,8 @@ import (
 
 // runUntil handles records until one has the value last, with what end returns.
 func runUntil(ctx context.Context, g *Group, last string, end func() error) (got []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // heartbeats would go on for ever
+	defer cancel()
 	err = g.Run(ctx, func(_ context.Context, r record.Record) error {
 		if string(r.Value) == last {
 			if err := end(); err != nil {
