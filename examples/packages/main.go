@@ -74,57 +74,64 @@ const (
 )
 
 // run tells the whole story, to out, and fails unless everything adds up.
-func run(ctx context.Context, out io.Writer, dir string, events []event) (err error) {
-	say := teller(out)
-	ns, err := openNodes(dir)
+func run(ctx context.Context, out io.Writer, dir string, events []event) error {
+	l, err := play(ctx, teller(out), dir, events)
 	if err != nil {
 		return err
+	}
+	got := l.result()
+	fmt.Fprintln(out, got)
+	return got.check(l)
+}
+
+// play sends what the log has not yet, and returns what the group has read.
+func play(ctx context.Context, say func(string, ...any), dir string, events []event) (_ *ledger, err error) {
+	ns, err := openNodes(dir)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, ns.close()) }()
 	say("nodes %v are open in %s", nodeIDs, dir)
 
 	err = ns.get(nodeIDs[0]).CreateTopic(ctx, quorumlog.TopicConfig{Name: topic, Partitions: partitions, Replicas: len(nodeIDs)})
 	if err != nil && !errors.Is(err, quorumlog.ErrTopicExists) {
-		return err
+		return nil, err
 	}
 	stored, err := findStored(ctx, ns.get(nodeIDs[0]), events)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	missing := stored.missing(events)
 	say("the log holds %d of %d events, %d are to be written", len(stored), len(events), len(missing))
 
 	members, err := join(ctx, ns, say)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, members.close(ctx)) }()
 	from, err := members.committed(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l := newLedger(events, stored, from)
-	say("an earlier run has read and committed %d events, %d are new", len(events)-l.wanted, l.wanted)
+	say("earlier runs have read and committed %d events, %d are new", len(events)-l.wanted, l.wanted)
 
 	members.start(ctx, l)
 	if err := write(ctx, ns, members, missing, say); err != nil {
-		return errors.Join(err, members.failure())
+		return nil, errors.Join(err, members.failure())
 	}
 	end, err := ns.ends(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := l.wait(ctx, end, members.failed); err != nil {
-		return errors.Join(err, members.failure())
+		return nil, errors.Join(err, members.failure())
 	}
 	if err := members.stop(ctx, end); err != nil {
-		return err
+		return nil, err
 	}
 	say("everything is read and committed")
-
-	got := l.result()
-	fmt.Fprintln(out, got)
-	return got.check(l)
+	return l, nil
 }
 
 // teller returns a function that writes one line about what just happened.

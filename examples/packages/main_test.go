@@ -41,7 +41,7 @@ func TestEveryEventIsReadOnceAlthoughALeaderDies(t *testing.T) {
 
 func TestAGrownInputGoesOnWhereTheLastRunEnded(t *testing.T) {
 	dir, events := t.TempDir(), sampleEvents(t)
-	require.Equal(t, "events 3 packages 0 installed 0 lost 0 duplicated 0", lastLine(t, dir, events[:3]))
+	require.Equal(t, "events 3 packages 1 installed 0 lost 0 duplicated 0", lastLine(t, dir, events[:3]))
 	require.Contains(t, lastLine(t, dir, events[:40]), "events 37 ")
 
 	err := run(t.Context(), &bytes.Buffer{}, dir, events[1:])

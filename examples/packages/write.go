@@ -98,7 +98,7 @@ func send(ctx context.Context, p *quorumlog.Producer, events []event, marks map[
 		return err
 	default:
 	}
-	say("%d events are written and acknowledged; %d of them were written already when they were sent again", written.Load(), again.Load())
+	say("%d events are acknowledged; %d of them were sent again and found to be written already", written.Load(), again.Load())
 	return nil
 }
 
