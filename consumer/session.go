@@ -35,7 +35,7 @@ func (g *Group) session() {
 		default:
 			g.logger.Warn("no heartbeat was answered within the session timeout, joining again", "member", g.Member(), "err", err)
 		}
-		g.lose(g.dropAll())
+		g.loseAll()
 		if err := g.join(g.life); err != nil {
 			if g.life.Err() == nil {
 				g.fail(err)
@@ -58,32 +58,23 @@ func (g *Group) tick() error {
 	return g.life.Err()
 }
 
-// dropAll takes all claims away at once: nothing of them is handed out any
-// more and no commit of them is tried.
-func (g *Group) dropAll() []*claim {
+// loseAll takes all claims away at once, so that nothing of them is handed out
+// any more and no commit of them is tried, and has the keeper finish them.
+func (g *Group) loseAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	dropped := g.ring
-	for _, c := range dropped {
+	for _, c := range g.ring {
 		c.wanted.Store(false)
 	}
+	g.lost = append(g.lost, g.ring...)
 	clear(g.claims)
 	g.ring, g.out = nil, nil
-	return dropped
-}
-
-// lose leaves dropped claims to the keeper, which finishes them.
-func (g *Group) lose(dropped []*claim) {
-	g.mu.Lock()
-	g.lost = append(g.lost, dropped...)
-	g.mu.Unlock()
 	signal(g.tidy)
 }
 
 // fail ends the membership with err, which every Poll returns from now on.
 func (g *Group) fail(err error) {
-	g.logger.Error("membership ended", "err", err)
-	g.lose(g.dropAll())
+	g.loseAll()
 	g.mu.Lock()
 	g.err = err
 	g.mu.Unlock()
