@@ -156,6 +156,21 @@ func TestACrashedTruncateHappenedOrNot(t *testing.T) {
 	require.ElementsMatch(t, []string{runs("old"), runs("o")}, outcomes(t, m, "a"))
 }
 
+func TestACrashedSyncHappenedOrNot(t *testing.T) {
+	m, f := newDisk(t)
+	_, err := f.WriteAt([]byte("ooo"), 0)
+	require.NoError(t, err)
+	m.CrashAfter(0)
+	require.ErrorIs(t, f.Sync(), vfs.ErrCrashed)
+	require.ElementsMatch(t, []string{runs("old"), runs("ooo")}, outcomes(t, m, "a"))
+
+	m = vfs.NewMem()
+	require.NoError(t, create(t, m, "a", "new").Sync())
+	m.CrashAfter(0)
+	require.ErrorIs(t, m.SyncDir("/"), vfs.ErrCrashed)
+	require.ElementsMatch(t, []string{"missing", runs("new")}, outcomes(t, m, "a"))
+}
+
 func TestWhatIsWrittenBehindATruncateIsNotThereWithoutIt(t *testing.T) {
 	m := vfs.NewMem()
 	f := create(t, m, "a", fill('o', 3*page))
@@ -196,6 +211,16 @@ func TestASyncThatFailedIsNotMadeGoodByTheNextOne(t *testing.T) {
 		survived := strings.Contains(content(t, m.Reboot(0), "a"), "n")
 		require.Equal(t, again, survived, "written again: %v", again)
 	}
+}
+
+func TestACutIsSavedEvenWhereASyncFailed(t *testing.T) {
+	m, f := newDisk(t)
+	m.FailAt(0, errDisk)
+	require.ErrorIs(t, f.Sync(), errDisk)
+	require.NoError(t, f.Truncate(0))
+	require.NoError(t, f.Truncate(3))
+	require.NoError(t, f.Sync())
+	require.Equal(t, []string{"0×3"}, outcomes(t, m, "a"))
 }
 
 func TestASyncedFileIsLostWithItsUnsyncedName(t *testing.T) {

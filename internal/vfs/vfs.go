@@ -15,7 +15,8 @@ type FS interface {
 	ReadFile(name string) ([]byte, error)
 	// Rename replaces newname, a file in the same directory, atomically; durable
 	// after SyncDir. It fails with fs.ErrInvalid from one directory to another:
-	// no single SyncDir could make that durable.
+	// no single SyncDir could make that durable. Close newname before; Windows
+	// may refuse otherwise.
 	Rename(oldname, newname string) error
 	// Remove deletes a file or an empty directory. Open handles stay usable.
 	Remove(name string) error
