@@ -17,15 +17,26 @@ import (
 // call of a run of appends, rolls, truncations, trims and resets, in turn. What
 // was promised must be there after recovery, in order, and nothing unknown.
 func TestEverySyncedEntrySurvivesACrashAtAnyCall(t *testing.T) {
-	for _, flush := range []FlushPolicy{FlushEach, FlushNever} {
-		t.Run(flush.String(), func(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		flush   FlushPolicy
+		segment int64
+		scale   int
+	}{
+		{"each, small segments", FlushEach, minSegmentBytes, 1},
+		{"never, small segments", FlushNever, minSegmentBytes, 1},
+		{"each, many pages in one append", FlushEach, 48 << 10, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			seed := testRand(t).Uint64()
 			for point := 0; ; point++ {
 				disk := vfs.NewMem()
 				disk.CrashAfter(point)
 				cfg := testConfig(disk)
-				cfg.Flush = flush
+				cfg.Flush, cfg.SegmentBytes = c.flush, c.segment
 				r := newRun(t, seed, cfg)
+				r.scale = c.scale
 				err := r.story()
 				if !disk.Crashed() {
 					require.NoError(t, err)
@@ -35,7 +46,7 @@ func TestEverySyncedEntrySurvivesACrashAtAnyCall(t *testing.T) {
 				if err != nil { // nil: in writing an index, which may fail
 					require.ErrorIs(t, err, vfs.ErrCrashed)
 				}
-				for reboot := range uint64(8) {
+				for _, reboot := range []uint64{0, 1, 2 + seed%97, 2 + seed%89, 2 + seed%83} { // 0: all is lost, 1: all is there
 					requireRecovers(t, disk.Reboot(reboot), cfg, r.after, fmt.Sprintf("point %d, reboot %d", point, reboot))
 				}
 				if uint64(point)%4 == seed%4 { // each point would take a minute under the race detector
@@ -124,4 +135,25 @@ func TestFlushPoliciesLoseWhatTheySayAndNoMore(t *testing.T) {
 		require.NoError(t, again.Close())
 		_ = l.Close() // its disk is gone
 	}
+}
+
+// TestWhatRecoveryShowsIsDurable ends the process, not the power, then opens the log, and
+// then takes the power: what the opened log showed may have been counted on.
+func TestWhatRecoveryShowsIsDurable(t *testing.T) {
+	disk := vfs.NewMem()
+	cfg := testConfig(disk)
+	cfg.Flush = FlushNever
+	o := newOracle()
+	l := open(t, cfg)
+	entries := o.make(t, testRand(t), 5)
+	require.NoError(t, l.Append(entries))
+	o = o.with(entries...)
+	require.NoError(t, l.release()) // not Close, which syncs
+	l = open(t, cfg)
+	requireSame(t, l, o, "after the process ended")
+	cfg.FS = disk.Reboot(0)
+	require.NoError(t, l.release())
+	l = open(t, cfg)
+	requireSame(t, l, o, "after the power went")
+	require.NoError(t, l.Close())
 }

@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -192,7 +193,10 @@ func pick(t testing.TB, l *Log, sets []allowed, msg string) oracle {
 			return a.of.cut(b.Next).trimmed(b.First)
 		}
 	}
-	require.Fail(t, "log is none of those allowed", "%s: %+v of %+v", msg, b, sets)
+	for _, a := range sets {
+		msg += fmt.Sprintf("; first %d..%d and next %d..%d", a.firstLo, a.firstHi, a.nextLo, a.nextHi)
+	}
+	require.Fail(t, "log is none of those allowed", "%+v: %s", b, msg)
 	return oracle{}
 }
 
@@ -203,13 +207,14 @@ type run struct {
 	cfg   Config
 	l     *Log
 	o     oracle
+	scale int                // of the number of entries that the story appends
 	sync  record.EntryNumber // entries below are durable
 	after []allowed          // what may be found from now on
 	hit   func(op string, err error) error
 }
 
 func newRun(t testing.TB, seed uint64, cfg Config) *run {
-	r := &run{t: t, rng: rand.New(rand.NewPCG(seed, 7)), cfg: cfg, o: newOracle(), sync: 1}
+	r := &run{t: t, rng: rand.New(rand.NewPCG(seed, 7)), cfg: cfg, o: newOracle(), scale: 1, sync: 1}
 	r.after = []allowed{exactly(r.o)}
 	r.hit = func(_ string, err error) error { return err }
 	return r
@@ -244,7 +249,7 @@ func (r *run) open() (err error) {
 }
 
 func (r *run) append(n int) error {
-	entries := r.o.make(r.t, r.rng, n)
+	entries := r.o.make(r.t, r.rng, n*r.scale)
 	o := r.o.with(entries...)
 	before := r.o
 	a := exactly(o)

@@ -47,7 +47,7 @@ func (l *Log) readPart(p part, cuts uint64, from, bound record.Offset, maxBytes 
 			return nil, err
 		}
 	}
-	batches, next, err := p.seg.Read(p.ext, at, bound, maxBytes)
+	batches, next, err := p.seg.Read(p.ext, at, from, bound, maxBytes)
 	if err == nil {
 		l.places.put(p.seg, cuts, next)
 	}

@@ -1,21 +1,51 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/quorumlog/quorumlog/index"
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// FindOffset returns where the entry begins that holds offset, which x has. It
-// reads entries' headers only, from the nearest slot of the index on.
+// FindOffset returns a place in x from which a reader comes to the batch that
+// holds offset; Read skips what may lie before it. It reads entries' headers
+// only, from the nearest slot of the index on.
 func (s *Segment) FindOffset(x Extent, offset record.Offset) (index.Place, error) {
 	at, ok := x.Index.Offset(offset)
-	if !ok {
+	if !ok || offset >= x.NextOffset {
 		return index.Place{}, fmt.Errorf("%s: %w: offset %d", s.File(), record.ErrOffsetOutOfRange, offset)
 	}
-	at, _, err := s.find(x, at, func(next index.Place) bool { return next.Offset > offset })
-	return at, err
+	w := s.walker(x)
+	defer w.done()
+	for {
+		_, next, err := w.step(at)
+		if errors.Is(err, record.ErrCorrupt) {
+			return at, nil // this entry or the next: Read finds out which, and whether it matters
+		}
+		if err != nil || next.Offset > offset {
+			return at, err
+		}
+		at = next
+	}
+}
+
+// FindEntry returns where entry n begins, which x has.
+func (s *Segment) FindEntry(x Extent, n record.EntryNumber) (index.Place, error) {
+	at, ok := x.Index.Entry(n)
+	if !ok || n >= x.NextEntry {
+		return index.Place{}, fmt.Errorf("%s: no entry %d", s.File(), n)
+	}
+	w := s.walker(x)
+	defer w.done()
+	for at.Entry < n {
+		f, err := w.header(at)
+		if err != nil {
+			return index.Place{}, err
+		}
+		at = f.behind(at)
+	}
+	return at, nil
 }
 
 // Before returns the extent of the entries before n, which x has.
@@ -23,84 +53,59 @@ func (s *Segment) Before(x Extent, n record.EntryNumber) (Extent, error) {
 	if n <= s.BaseEntry {
 		return s.Empty(), nil
 	}
-	at, ok := x.Index.Entry(n - 1)
-	if !ok {
-		return Extent{}, fmt.Errorf("%s: no entry %d", s.File(), n)
-	}
-	at, term, err := s.find(x, at, func(next index.Place) bool { return next.Entry >= n })
+	last, err := s.FindEntry(x, n-1)
 	if err != nil {
 		return Extent{}, err
 	}
-	next, _, err := s.next(x, at)
+	w := s.walker(x)
+	defer w.done()
+	f, next, err := w.step(last)
 	if err != nil {
 		return Extent{}, err
 	}
 	return Extent{
-		Size: next.Position, NextOffset: next.Offset, NextEntry: next.Entry, LastTerm: term,
+		Size: next.Position, NextOffset: next.Offset, NextEntry: next.Entry, LastTerm: f.term,
 		Index: x.Index.Cut(next.Position),
 	}, nil
 }
 
-// FindEntry returns where entry n begins, which x has.
-func (s *Segment) FindEntry(x Extent, n record.EntryNumber) (index.Place, error) {
-	at, ok := x.Index.Entry(n)
-	if !ok {
-		return index.Place{}, fmt.Errorf("%s: no entry %d", s.File(), n)
-	}
-	at, _, err := s.find(x, at, func(next index.Place) bool { return next.Entry > n })
-	return at, err
-}
-
-func (s *Segment) next(x Extent, at index.Place) (index.Place, uint64, error) {
-	w := s.walker(x)
-	defer w.done()
-	f, next, err := w.step(at)
-	return next, f.term, err
-}
-
-// find walks from at to the first entry whose follower is past what is looked
-// for, and returns its place and term.
-func (s *Segment) find(x Extent, at index.Place, past func(next index.Place) bool) (index.Place, uint64, error) {
-	w := s.walker(x)
-	defer w.done()
-	for {
-		f, next, err := w.step(at)
-		if err != nil || past(next) {
-			return at, f.term, err
-		}
-		if next.Position == x.Size {
-			return at, 0, s.damage(x, at, "the entry looked for is not there")
-		}
-		at = next
-	}
-}
-
-// step returns the header of the entry at a place, and where the next one
-// begins. The offset there comes from that one's own header: a batch's size in
-// offsets stands in its payload, which is not read here.
-func (w *walker) step(at index.Place) (frame, index.Place, error) {
+// header returns the header of the entry at a place, whose offset may be unknown.
+func (w *walker) header(at index.Place) (frame, error) {
 	f, ok, err := w.frame(at.Position)
+	if err != nil {
+		return frame{}, err
+	}
+	if !ok || f.number != at.Entry || at.Offset != record.NoOffset && f.offset != at.Offset || at.Position+f.size() > w.x.Size {
+		return frame{}, w.s.damage(w.x, at, "there is no entry")
+	}
+	return f, nil
+}
+
+// behind returns the place behind f's entry, which is at a place. Without the
+// payload the offset behind a batch is not known.
+func (f frame) behind(at index.Place) index.Place {
+	next := index.Place{Offset: f.offset, Entry: at.Entry + 1, Position: at.Position + f.size()}
+	if f.kind == KindBatch {
+		next.Offset = record.NoOffset
+	}
+	return next
+}
+
+// step returns the header of the entry at a place, and the place behind it,
+// whose offset it takes from the header there.
+func (w *walker) step(at index.Place) (frame, index.Place, error) {
+	f, err := w.header(at)
 	if err != nil {
 		return frame{}, index.Place{}, err
 	}
-	next := index.Place{Entry: at.Entry + 1, Position: at.Position + f.size()}
-	if !ok || f.number != at.Entry || f.offset != at.Offset || next.Position > w.x.Size {
-		return frame{}, index.Place{}, w.s.damage(w.x, at, "there is no entry")
-	}
+	next := f.behind(at)
 	if next.Position == w.x.Size {
 		next.Offset = w.x.NextOffset
 		return f, next, nil
 	}
-	g, ok, err := w.frame(next.Position)
-	if err != nil {
-		return frame{}, index.Place{}, err
-	}
+	g, err := w.header(next)
 	next.Offset = g.offset
-	if !ok || g.number != next.Entry || g.offset < f.offset {
-		next.Offset = at.Offset
-		return frame{}, index.Place{}, w.s.damage(w.x, next, "there is no entry")
-	}
-	return f, next, nil
+	return f, next, err
 }
 
 // frame reads the header of an entry; false if there is none.

@@ -8,12 +8,12 @@ import (
 // minRead keeps readers with tiny limits from reading one batch twice.
 const minRead = 4 << 10
 
-// Read returns the batches from the entry at a place on that end at or below
-// bound, of about maxBytes with the entries' headers but at least one if there
+// Read returns the batches from the entry at a place on that end above from and
+// at or below bound, of about maxBytes with the entries' headers but at least one if there
 // is one, and the place behind them. They are checked, and alias one fresh
 // buffer. Of a damaged batch those before it are returned; when it comes first,
 // a *CorruptError is.
-func (s *Segment) Read(x Extent, at index.Place, bound record.Offset, maxBytes int) ([]record.Batch, index.Place, error) {
+func (s *Segment) Read(x Extent, at index.Place, from, bound record.Offset, maxBytes int) ([]record.Batch, index.Place, error) {
 	end := x.below(bound)
 	want := int64(max(maxBytes, minRead))
 	var batches []record.Batch
@@ -24,7 +24,7 @@ func (s *Segment) Read(x Extent, at index.Place, bound record.Offset, maxBytes i
 			return nil, at, err
 		}
 		var more int64
-		batches, at, more, err = s.batches(x, at, bound, buf[:n])
+		batches, at, more, err = s.batches(x, at, from, bound, buf[:n])
 		switch {
 		case len(batches) > 0:
 			return batches, at, nil
@@ -43,7 +43,7 @@ func (s *Segment) Read(x Extent, at index.Place, bound record.Offset, maxBytes i
 // batches takes entries off buf, which is what the file has at a place. more is
 // how many bytes the entry at the place returned needs, if buf ended in it;
 // negative if it lies beyond bound.
-func (s *Segment) batches(x Extent, at index.Place, bound record.Offset, buf []byte) (batches []record.Batch, next index.Place, more int64, err error) {
+func (s *Segment) batches(x Extent, at index.Place, from, bound record.Offset, buf []byte) (batches []record.Batch, next index.Place, more int64, err error) {
 	for len(buf) >= frameSize {
 		f, ok := decodeFrame(buf, s.seed)
 		if !ok || f.number != at.Entry || f.offset != at.Offset {
@@ -61,7 +61,9 @@ func (s *Segment) batches(x Extent, at index.Place, bound record.Offset, buf []b
 			if b.NextOffset() > bound {
 				return batches, at, -1, nil
 			}
-			batches = append(batches, b)
+			if b.NextOffset() > from {
+				batches = append(batches, b)
+			}
 			at.Offset = b.NextOffset()
 		}
 		at.Entry++
@@ -79,12 +81,9 @@ func (s *Segment) batches(x Extent, at index.Place, bound record.Offset, buf []b
 func (s *Segment) ReadEntry(x Extent, at index.Place) (Entry, index.Place, error) {
 	w := s.walker(x)
 	defer w.done()
-	f, ok, err := w.frame(at.Position)
+	f, err := w.header(at)
 	if err != nil {
 		return Entry{}, index.Place{}, err
-	}
-	if !ok || f.number != at.Entry || f.offset != at.Offset || at.Position+f.size() > x.Size {
-		return Entry{}, index.Place{}, s.damage(x, at, "there is no entry")
 	}
 	payload := make([]byte, f.length)
 	n := copy(payload, w.have[frameSize:]) // the page begins with the header
@@ -103,13 +102,15 @@ func (s *Segment) ReadEntry(x Extent, at index.Place) (Entry, index.Place, error
 		return Entry{}, index.Place{}, s.damage(x, at, reason)
 	}
 	e := f.entry(payload)
-	return e, index.Place{Offset: e.Next(), Entry: at.Entry + 1, Position: at.Position + f.size()}, nil
+	next := f.behind(at)
+	next.Offset = e.Next()
+	return e, next, nil
 }
 
 // ReadEntryHeader is ReadEntry without Data, and without checking it.
 func (s *Segment) ReadEntryHeader(x Extent, at index.Place) (Entry, index.Place, error) {
 	w := s.walker(x)
 	defer w.done()
-	f, next, err := w.step(at)
-	return f.entry(nil), next, err
+	f, err := w.header(at)
+	return f.entry(nil), f.behind(at), err
 }
