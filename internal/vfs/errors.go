@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 )
 
@@ -40,3 +41,9 @@ func errNoSpace(err error) error {
 	}
 	return err
 }
+
+var (
+	errNegativeOffset = fmt.Errorf("negative offset or length: %w", fs.ErrInvalid)
+	errOtherDir       = fmt.Errorf("names in two directories: %w", fs.ErrInvalid)
+	errNotEmpty       = fmt.Errorf("directory not empty: %w", fs.ErrExist)
+)

@@ -3,7 +3,6 @@ package vfs
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -182,9 +181,3 @@ func (s *space) release(bytes int64) {
 	defer s.mu.Unlock()
 	s.used -= bytes
 }
-
-var (
-	errNegativeOffset = fmt.Errorf("negative offset or length: %w", fs.ErrInvalid)
-	errOtherDir       = fmt.Errorf("names in two directories: %w", fs.ErrInvalid)
-	errNotEmpty       = fmt.Errorf("directory not empty: %w", fs.ErrExist)
-)
