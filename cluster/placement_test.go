@@ -52,7 +52,8 @@ func TestPlacementOfRandomTopicsStaysEven(t *testing.T) {
 				}
 			}
 			require.LessOrEqual(t, slices.Max(leads)-slices.Min(leads), 1, "leaders of %v", all)
-			require.LessOrEqual(t, slices.Max(holds)-slices.Min(holds), 2, "replicas of %v", all)
+			// Even leaders come first, so topics of unlike replica counts leave a little.
+			require.LessOrEqual(t, slices.Max(holds)-slices.Min(holds), 4, "replicas of %v", all)
 		}
 	}
 }
