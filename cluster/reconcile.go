@@ -51,8 +51,10 @@ func (n *Node) openPlaced(life context.Context) bool {
 		g.Go(func() error {
 			t, _ := n.folded(p.tp.Topic)
 			rep, err := n.openReplica(life, p, t.Config)
-			if err != nil {
+			if err != nil && life.Err() == nil {
 				n.cfg.Logger.Error("partition not opened", "partition", p.tp.String(), "node", n.cfg.ID, "error", err)
+			}
+			if err != nil {
 				p.opened(nil, nil, err)
 				return err
 			}
