@@ -29,3 +29,13 @@ func (l *Log) TrimTo(offset record.Offset) (record.Offset, error) {
 	}
 	return l.tail.bounds().Start, nil
 }
+
+// FirstAfterTrim returns the first entry that TrimTo(offset) would leave.
+func (l *Log) FirstAfterTrim(offset record.Offset) record.EntryNumber {
+	v := l.view.Load()
+	i := 0
+	for i < len(v.sealed) && v.sealed[i].ext.NextOffset <= offset {
+		i++
+	}
+	return v.at(i).seg.BaseEntry
+}

@@ -30,7 +30,7 @@ type AppendOptions struct {
 // proposal is a batch on its way into the log. Replica.mu guards it until done is called.
 type proposal struct {
 	id      uint64
-	batch   record.Batch // nil once placed
+	data    []byte // a batch or a command; nil once placed
 	size    int
 	opt     AppendOptions
 	done    func(record.Appended, error) // nil once called
@@ -59,14 +59,20 @@ func (r *Replica) Append(ctx context.Context, b record.Batch, opt AppendOptions,
 		done(record.Appended{}, err)
 		return
 	}
-	p := &proposal{batch: b, size: len(b), opt: opt, done: done}
+	b.Stamp(0, record.NoLeaderEpoch) // not placed yet
+	r.submit(ctx, &proposal{data: b, opt: opt}, done)
+}
+
+// submit proposes p and sees to it that done is called once.
+func (r *Replica) submit(ctx context.Context, p *proposal, done func(record.Appended, error)) {
+	p.size, p.done = len(p.data), done
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() { r.abandon(p, ctx.Err()) })
 		p.done = func(a record.Appended, err error) { stop(); done(a, err) }
 	}
 	if err := r.propose(p); err != nil {
 		r.finish(p, record.Appended{}, err)
-	} else if opt.Acks == record.AckNone {
+	} else if p.opt.Acks == record.AckNone {
 		r.finish(p, record.Appended{BaseOffset: record.NoOffset}, nil)
 	}
 }
@@ -93,7 +99,6 @@ func (r *Replica) admit(ctx context.Context, b record.Batch, opt AppendOptions) 
 
 // propose gives p its turn: at once if Raft has room, else when it has.
 func (r *Replica) propose(p *proposal) error {
-	p.batch.Stamp(0, record.NoLeaderEpoch) // not placed yet
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -127,7 +132,7 @@ func (r *Replica) handOver() {
 		}
 		r.inFlight++
 		id := binary.BigEndian.AppendUint64(nil, p.id)
-		p.future = r.raft.ApplyLog(raft.Log{Data: p.batch, Extensions: id}, 0)
+		p.future = r.raft.ApplyLog(raft.Log{Data: p.data, Extensions: id}, 0)
 		r.handed <- p // has room for maxInFlight
 	}
 }
@@ -148,8 +153,8 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 		p.verdict = verdict{err: record.ErrClosed} // nobody waits for it
 	case p.opt.Epoch > 0 && p.opt.Epoch != epoch:
 		p.verdict = verdict{err: &record.NotLeaderError{TopicPartition: r.cfg.TopicPartition, Leader: r.cfg.Node, Epoch: epoch}}
-	default:
-		p.verdict = r.producers.check(p.batch, end)
+	case !isCommand(p.data):
+		p.verdict = r.producers.check(p.data, end)
 		var order *record.OutOfOrderError
 		if errors.As(p.verdict.err, &order) {
 			order.TopicPartition = r.cfg.TopicPartition
@@ -158,19 +163,19 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 	p.placed = true
 	p.epoch = epoch
 	p.base = end
-	if p.verdict.accepted() {
-		p.batch.Stamp(end, epoch)
-	} else if p.verdict.duplicate {
+	if p.verdict.duplicate {
 		p.base = p.verdict.offset
+	} else if p.verdict.accepted() && !isCommand(p.data) {
+		record.Batch(p.data).Stamp(end, epoch)
 	}
-	p.batch = nil
+	p.data = nil
 }
 
 // unstage forgets what was staged at or above offset end.
 func (r *Replica) unstage(end record.Offset, proposals []*proposal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.producers.cut(end)
+	r.producers.cut(max(end, r.folded))
 	for _, p := range proposals {
 		p.placed = false
 		p.verdict = verdict{}

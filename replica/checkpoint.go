@@ -15,12 +15,13 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
 // The file "checkpoint" beside the segments holds the state of the partition at
 // one committed entry, so that a restart replays only what came later. It is
-// derived: without it everything is replayed. It is replaced by writing
+// derived: without it the whole log is replayed. It is replaced by writing
 // "checkpoint.tmp", syncing it, renaming it and syncing the directory, after the
 // log has been synced up to its entry. Integers are big-endian.
 //
@@ -35,12 +36,14 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checkpoints is the raft.SnapshotStore. It holds one checkpoint, for this
-// node's restart. Raft asks for the list once while it starts; later only a
-// leader asks, to send a follower what its log no longer holds. A checkpoint
-// would be wrong for that: the follower would miss the records before it.
+// node's restart: Raft asks for it once, while it starts. Later only a leader
+// asks, to send a follower what its log no longer holds. A checkpoint would be
+// wrong for that, since the follower would miss the records before it, so then
+// the answer is an anchor, made from the checkpoint and the log's first entry.
 type checkpoints struct {
 	fs  vfs.FS
 	dir string
+	log *log.Log
 
 	mu      sync.Mutex
 	meta    *raft.SnapshotMeta // nil when there is none
@@ -50,8 +53,8 @@ type checkpoints struct {
 
 // openCheckpoints reads what is there. A damaged file is as good as none, and
 // why says so.
-func openCheckpoints(fsys vfs.FS, dir string) (c *checkpoints, why error) {
-	c = &checkpoints{fs: fsys, dir: dir, booting: true}
+func openCheckpoints(fsys vfs.FS, dir string, l *log.Log) (c *checkpoints, why error) {
+	c = &checkpoints{fs: fsys, dir: dir, log: l, booting: true}
 	b, err := fsys.ReadFile(path.Join(dir, checkpointName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
@@ -102,11 +105,22 @@ func encodeCheckpoint(meta *raft.SnapshotMeta, state []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
 }
 
-// drop forgets a checkpoint that does not fit the log.
-func (c *checkpoints) drop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// replay stands in for a checkpoint that is missing or of no use, and returns
+// the state before the log's first entry. If the log has been trimmed Raft must
+// be told what came before; as long as membership does not change, the members
+// are those the partition began with.
+func (c *checkpoints) replay(members raft.Configuration) state {
+	b := c.log.Bounds()
+	s := state{entry: uint64(b.First) - 1, term: b.PrevTerm, high: b.Start, folded: b.Start, start: b.Start, producers: producers{}}
 	c.meta, c.state = nil, nil
+	if s.entry > 0 {
+		c.meta = &raft.SnapshotMeta{
+			Version: raft.SnapshotVersionMax, ID: "replay", Index: s.entry, Term: s.term,
+			Configuration: members, ConfigurationIndex: 1,
+		}
+		c.state = s.encode()
+	}
+	return s
 }
 
 // started tells that Raft has read what it needs.
@@ -114,27 +128,70 @@ func (c *checkpoints) started() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.booting = false
-	c.state = nil
+}
+
+// entry returns the entry of the checkpoint, 0 when there is none.
+func (c *checkpoints) entry() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.meta == nil {
+		return 0
+	}
+	return c.meta.Index
 }
 
 // List implements raft.SnapshotStore.
 func (c *checkpoints) List() ([]*raft.SnapshotMeta, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.meta == nil || !c.booting {
-		return nil, nil
+	meta, _, err := c.newest()
+	if meta == nil {
+		return nil, err
 	}
-	return []*raft.SnapshotMeta{c.meta}, nil
+	return []*raft.SnapshotMeta{meta}, err
 }
 
-// Open implements raft.SnapshotStore.
+// Open implements raft.SnapshotStore: the checkpoint, which has just been
+// received, or an anchor, which may be newer than the one that was listed.
 func (c *checkpoints) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	meta, state := c.stored()
+	if meta == nil || meta.ID != id {
+		var err error
+		if meta, state, err = c.newest(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if meta == nil {
+		return nil, nil, fmt.Errorf("there is no snapshot %q", id)
+	}
+	return meta, io.NopCloser(bytes.NewReader(state)), nil
+}
+
+func (c *checkpoints) stored() (*raft.SnapshotMeta, []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.meta == nil || c.meta.ID != id || c.state == nil {
-		return nil, nil, fmt.Errorf("no snapshot %q", id)
+	return c.meta, c.state
+}
+
+// newest returns the checkpoint while Raft starts, an anchor later.
+func (c *checkpoints) newest() (*raft.SnapshotMeta, []byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.log.Bounds()
+	switch {
+	case c.meta == nil || c.booting:
+		return c.meta, c.state, nil
+	case b.First <= 2: // a follower can be sent every entry
+		return nil, nil, nil
 	}
-	return c.meta, io.NopCloser(bytes.NewReader(c.state)), nil
+	s, err := decodeState(c.state)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.anchor, s.entry, s.term, s.high = true, uint64(b.First)-1, b.PrevTerm, b.Start
+	meta := *c.meta
+	meta.Index, meta.Term, meta.ID = s.entry, s.term, fmt.Sprintf("anchor-%d", s.entry)
+	text := s.encode()
+	meta.Size = int64(len(text))
+	return &meta, text, nil
 }
 
 // Create implements raft.SnapshotStore.
@@ -179,6 +236,6 @@ func (s *sink) Close() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.meta = s.meta
+	c.meta, c.state = s.meta, s.Bytes()
 	return nil
 }

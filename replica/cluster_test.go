@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"path"
 	"testing"
 	"time"
@@ -45,6 +47,7 @@ type trio struct {
 	stables map[string]*Stable
 	live    map[string]*host
 	flush   log.FlushPolicy
+	segment int64
 }
 
 // host is what one node runs.
@@ -56,8 +59,16 @@ type host struct {
 
 // newTrio opens the partition on nodes in memory. Everything is closed with the test.
 func newTrio(t testing.TB, nodes ...string) *trio {
+	t.Helper()
+	return newTrioOf(t, 0, nodes...)
+}
+
+// newTrioOf is newTrio with small segments.
+func newTrioOf(t testing.TB, segmentBytes int64, nodes ...string) *trio {
+	t.Helper()
 	c := &trio{
-		t: t, net: transport.NewNetwork(), nodes: nodes,
+		segment: segmentBytes,
+		t:       t, net: transport.NewNetwork(), nodes: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
 	for _, node := range nodes {
@@ -91,12 +102,20 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.nodes,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: 150 * time.Millisecond, Flush: c.flush,
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: 150 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())
 	}
 	return &host{Replica: r, mux: mux, endpoint: e}, nil
+}
+
+// testLogger writes to standard error when QUORUMLOG_LOG is set.
+func testLogger(node string) *slog.Logger {
+	if os.Getenv("QUORUMLOG_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug - 4})).With("on", node)
 }
 
 func (c *trio) stop(node string) {

@@ -25,21 +25,44 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 	r.mu.Lock()
 	high := r.high.Load()
 	for _, l := range logs {
-		if l.Type != raft.LogCommand {
+		if l.Type != raft.LogCommand || l.Index <= r.applied.Load() { // after an install Raft may go back
+			continue
+		}
+		if isCommand(l.Data) {
+			m.command(l)
 			continue
 		}
 		b := record.Batch(l.Data)
 		high = int64(b.NextOffset())
 		r.producers.commit(b.ProducerID(), record.Offset(high))
 	}
-	r.applied.Store(logs[len(logs)-1].Index)
+	if last := logs[len(logs)-1]; last.Index > r.applied.Load() {
+		r.applied.Store(last.Index)
+		r.appliedTerm = last.Term
+	}
 	moved := high != r.high.Swap(high)
 	r.mu.Unlock()
 	if moved {
 		r.moved.fire()
 	}
-	r.sinceCheckpoint(len(logs))
+	if r.unsaved.Add(int64(len(logs))) >= checkpointEvery {
+		r.want(choreCheckpoint)
+	}
 	return make([]any, len(logs))
+}
+
+// command applies a trim. One that this build does not know was refused before
+// it was stored. r.mu is held.
+func (m machine) command(l *raft.Log) {
+	r := m.rep
+	start, err := decodeTrim(l.Data)
+	if err != nil {
+		return
+	}
+	if int64(start) > r.start.Load() {
+		r.start.Store(int64(start))
+		r.want(choreTrim)
+	}
 }
 
 // Snapshot implements raft.FSM.
@@ -47,14 +70,40 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	r := m.rep
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &snapshot{rep: r, state: encodeState(record.Offset(r.high.Load()), r.producers)}, nil
+	s := r.state()
+	return &snapshot{rep: r, state: s.encode()}, nil
 }
 
 // Restore implements raft.FSM. At start the state is read by Open; while
-// running, a leader sends a snapshot only when its log begins above what this
-// replica needs, and no log begins above entry 1 before retention exists.
+// running, a leader sends an anchor when its log begins above what this replica
+// needs. Raft's main goroutine waits meanwhile, so nobody appends.
 func (m machine) Restore(rc io.ReadCloser) error {
-	return errors.Join(errors.New("installing a snapshot is not supported before logs can be trimmed"), rc.Close())
+	b, err := io.ReadAll(rc)
+	if err = errors.Join(err, rc.Close()); err != nil {
+		return err
+	}
+	s, err := decodeState(b)
+	if err != nil {
+		return err
+	}
+	r := m.rep
+	if err := r.store.install(s); err != nil {
+		r.fail(err)
+		return err
+	}
+	r.mu.Lock()
+	if s.entry > r.applied.Load() {
+		r.adopt(s)
+		err = r.rememberTail()
+	}
+	r.mu.Unlock()
+	if err != nil {
+		r.fail(err)
+		return err
+	}
+	r.moved.fire()
+	r.cfg.Logger.Info("went on from the leader's log start", "entry", s.entry+1, "offset", s.high)
+	return nil
 }
 
 // snapshot is the state at one entry; kilobytes.

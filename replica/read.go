@@ -22,11 +22,13 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 	}
 	high := record.Offset(r.high.Load())
 	b := r.store.log.Bounds()
-	f := record.Fetched{StartOffset: b.Start, LastStableOffset: high, HighWatermark: high}
+	start := max(b.Start, record.Offset(r.start.Load()))
+	f := record.Fetched{StartOffset: start, LastStableOffset: high, HighWatermark: high}
+	// A leader's log holds all that is committed; a follower may be behind.
+	if from < start || from > b.End && r.leads() {
+		return record.Fetched{}, &record.OffsetRangeError{TopicPartition: r.cfg.TopicPartition, Offset: from, Start: start, End: high}
+	}
 	if from >= high {
-		if from > b.End && r.leads() { // a leader's log holds all that is committed
-			return record.Fetched{}, &record.OffsetRangeError{TopicPartition: r.cfg.TopicPartition, Offset: from, Start: b.Start, End: high}
-		}
 		return f, nil
 	}
 	var err error

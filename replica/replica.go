@@ -39,15 +39,19 @@ type Replica struct {
 	high    atomic.Int64  // high watermark: everything below is committed and applied
 	applied atomic.Uint64 // the last entry applied
 
-	unsaved       atomic.Int64 // entries applied since the last checkpoint
-	checkpointing atomic.Bool
+	start atomic.Int64 // log start offset that was decided; segments may begin below
+
+	unsaved atomic.Int64  // entries applied since the last checkpoint
+	chores  atomic.Uint32 // asked for and not done
 
 	handed chan *proposal // to settle, in the order Raft has them
 
 	mu           sync.Mutex // guards what follows, and the fields of proposals
 	failed       error      // why the replica stopped by itself
 	closed       bool
+	appliedTerm  uint64 // of the last entry applied
 	producers    producers
+	folded       record.Offset // batches below it are in producers, whether stored here or not
 	proposals    map[uint64]*proposal
 	nextProposal uint64
 	queue        []*proposal // wait for room in Raft
@@ -107,6 +111,7 @@ func (r *Replica) open() error {
 	}))
 	close(r.started)
 	r.wg.Go(r.settle)
+	r.want(choreTrim) // a crash may have come between decision and deed
 	if err := r.cfg.Mux.add(r.transport); err != nil {
 		return errors.Join(err, r.Close())
 	}
@@ -119,36 +124,84 @@ func (r *Replica) open() error {
 // restore reads the checkpoint and rebuilds the producers of the log's tail.
 func (r *Replica) restore() error {
 	var why error
-	r.checkpoints, why = openCheckpoints(r.cfg.FS, r.cfg.Dir)
-	bounds := r.store.log.Bounds()
-	if m := r.checkpoints.meta; m != nil {
-		high, p, err := decodeState(r.checkpoints.state)
-		switch {
-		case err != nil:
-			why = err
-		case record.EntryNumber(m.Index) >= bounds.Next || high > bounds.End:
-			why = fmt.Errorf("it is at entry %d, the log ends before %d", m.Index, bounds.Next)
-		default:
-			r.high.Store(int64(high))
-			r.applied.Store(m.Index)
-			r.producers = p
+	r.checkpoints, why = openCheckpoints(r.cfg.FS, r.cfg.Dir, r.store.log)
+	if r.checkpoints.meta != nil {
+		var s state
+		if s, why = decodeState(r.checkpoints.state); why == nil {
+			why = r.resume(s)
 		}
 	}
-	if why != nil {
-		r.cfg.Logger.Warn("checkpoint not used; the log is replayed from its start", "reason", why)
-		r.checkpoints.drop()
+	if r.checkpoints.meta == nil || why != nil {
+		if why != nil {
+			r.cfg.Logger.Warn("checkpoint not used; the log is replayed from its start", "reason", why)
+		}
+		r.adopt(r.checkpoints.replay(r.members()))
 	}
-	for from := max(record.Offset(r.high.Load()), bounds.Start); from < bounds.End; {
+	return r.rememberTail()
+}
+
+// rememberTail notes who wrote the batches that are stored and not applied.
+func (r *Replica) rememberTail() error {
+	bounds := r.store.log.Bounds()
+	for from := max(record.Offset(r.high.Load()), r.folded, bounds.Start); from < bounds.End; {
 		batches, err := r.store.log.Read(from, bounds.End, 1<<20)
 		if err != nil {
 			return err
 		}
 		for _, b := range batches {
-			r.producers.add(b)
+			r.remember(b)
 			from = b.NextOffset()
 		}
 	}
 	return nil
+}
+
+// resume goes on from a checkpoint if it fits the log. An anchor that was being
+// installed when the process ended is installed now.
+func (r *Replica) resume(s state) error {
+	if s.anchor {
+		if err := r.store.install(s); err != nil {
+			return err
+		}
+		r.store.ghosts, r.store.installed = 0, false // Raft knows of nothing yet
+	}
+	if b := r.store.log.Bounds(); s.entry >= uint64(b.Next) || s.entry+1 < uint64(b.First) || s.high > b.End {
+		return fmt.Errorf("it is at entry %d, the log holds [%d, %d)", s.entry, b.First, b.Next)
+	}
+	r.adopt(s)
+	return nil
+}
+
+// adopt takes over a state. r.mu is held, or nobody knows r yet.
+func (r *Replica) adopt(s state) {
+	r.high.Store(int64(s.high))
+	r.start.Store(int64(s.start))
+	r.applied.Store(s.entry)
+	r.appliedTerm, r.folded, r.producers = s.term, s.folded, s.producers
+}
+
+// state returns what was applied so far. r.mu is held.
+func (r *Replica) state() state {
+	high := record.Offset(r.high.Load())
+	return state{
+		entry: r.applied.Load(), term: r.appliedTerm, high: high, folded: max(high, r.folded),
+		start: record.Offset(r.start.Load()), producers: r.producers,
+	}
+}
+
+// remember notes who wrote a batch that was stored. r.mu is held, or nobody knows r yet.
+func (r *Replica) remember(b record.Batch) {
+	if b.NextOffset() > r.folded {
+		r.producers.add(b)
+	}
+}
+
+// members is the membership that a new partition begins with.
+func (r *Replica) members() (c raft.Configuration) {
+	for _, peer := range r.cfg.Peers {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(peer), Address: raft.ServerAddress(peer)})
+	}
+	return c
 }
 
 // bootstrap gives a partition that was never opened before its first entry, the
@@ -161,15 +214,11 @@ func (r *Replica) bootstrap(stable *groupStable) (fresh bool, err error) {
 	if err != nil || term > 1 { // it took part in elections: the others fill it
 		return false, err
 	}
-	var members raft.Configuration
-	for _, peer := range r.cfg.Peers {
-		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(peer), Address: raft.ServerAddress(peer)})
-	}
 	if err := stable.store.SetUint64(stable.key(keyTerm), 1); err != nil { // before the entry of that term: the first election is for term 2
 		return false, err
 	}
 	return true, r.store.log.Append([]segment.Entry{{
-		Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(members),
+		Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(r.members()),
 	}})
 }
 
@@ -253,7 +302,7 @@ func (r *Replica) Close() error {
 				_ = r.raft.LeadershipTransfer().Error() // if nobody can take over, an election will
 			}
 			if r.unsaved.Load() > 0 {
-				_ = r.raft.Snapshot().Error() // without it the next start replays more
+				r.checkpoint()
 			}
 		}
 		ended := r.raft.Shutdown()
@@ -268,20 +317,6 @@ func (r *Replica) Close() error {
 		}
 	})
 	return err
-}
-
-// sinceCheckpoint counts applied entries and writes a checkpoint now and then.
-func (r *Replica) sinceCheckpoint(n int) {
-	if r.unsaved.Add(int64(n)) < checkpointEvery || !r.checkpointing.CompareAndSwap(false, true) {
-		return
-	}
-	r.wg.Go(func() {
-		defer r.checkpointing.Store(false)
-		<-r.started
-		if err := r.raft.Snapshot().Error(); err == nil {
-			r.unsaved.Store(0)
-		}
-	})
 }
 
 func (r *Replica) leads() bool { return r.raft.State() == raft.Leader }
@@ -368,7 +403,7 @@ func (r *Replica) Status() Status {
 	defer r.mu.Unlock()
 	return Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
-		StartOffset: b.Start, HighWatermark: high, EndOffset: b.End,
+		StartOffset: max(b.Start, record.Offset(r.start.Load())), HighWatermark: high, EndOffset: b.End,
 		SizeBytes: r.store.log.Size(), Err: r.failed,
 	}
 }

@@ -9,29 +9,52 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// The state of a partition at one entry, as a checkpoint holds it. Integers are
-// big-endian.
+// state is what a partition's committed entries amount to, beside the records
+// themselves. It is what a checkpoint holds and what a follower is sent that is
+// behind the log start. Its bytes, with big-endian integers:
 //
-//	version u32 = 1 | high watermark i64 | producers u32
+//	version u32 = 1 | flags u8 (1: anchor) | entry u64 | term u64 | high watermark i64 |
+//	folded i64 | log start i64 | producers u32
 //	producer: id i64 | batches u8
 //	batch:    epoch i16 | first sequence i32 | last sequence i32 | base offset i64 | timestamp i64
-const stateVersion = 1
+//
+// A checkpoint is the state at one entry, and folded == high. An anchor is made
+// for a follower that needs entries the leader has trimmed. It tells where the
+// leader's log begins (entry, term and high are those before its first entry),
+// with producers as of a later checkpoint: up to folded their batches need not
+// be remembered again. Until the follower has got that far it cannot lead, since
+// all that is committed, so nobody asks it about producers before.
+type state struct {
+	anchor       bool
+	entry        uint64 // the last entry that counts
+	term         uint64 // of that entry
+	high, folded record.Offset
+	start        record.Offset // log start offset
+	producers    producers
+}
 
-// encodeState leaves out what is not committed.
-func encodeState(high record.Offset, p producers) []byte {
+const (
+	stateVersion = 1
+	flagAnchor   = 1
+)
+
+// encode leaves out batches that are not committed.
+func (s *state) encode() []byte {
 	b := binary.BigEndian.AppendUint32(nil, stateVersion)
-	b = binary.BigEndian.AppendUint64(b, uint64(high))
+	b = putFlags(b, s.anchor, flagAnchor)
+	b = putU64(b, s.entry, s.term, uint64(s.high), uint64(s.folded), uint64(s.start))
 	count := len(b)
 	b = binary.BigEndian.AppendUint32(b, 0)
 	var n uint32
-	for _, id := range slices.Sorted(maps.Keys(p)) {
-		refs := p[id]
-		for len(refs) > 0 && refs[len(refs)-1].base >= high {
+	for _, id := range slices.Sorted(maps.Keys(s.producers)) {
+		refs := s.producers[id]
+		for len(refs) > 0 && refs[len(refs)-1].base >= s.folded {
 			refs = refs[:len(refs)-1]
 		}
 		if len(refs) == 0 {
 			continue
 		}
+		refs = refs[max(0, len(refs)-window):]
 		n++
 		b = binary.BigEndian.AppendUint64(b, uint64(id))
 		b = append(b, byte(len(refs)))
@@ -39,21 +62,21 @@ func encodeState(high record.Offset, p producers) []byte {
 			b = binary.BigEndian.AppendUint16(b, uint16(ref.epoch))
 			b = binary.BigEndian.AppendUint32(b, uint32(ref.first))
 			b = binary.BigEndian.AppendUint32(b, uint32(ref.last))
-			b = binary.BigEndian.AppendUint64(b, uint64(ref.base))
-			b = binary.BigEndian.AppendUint64(b, uint64(ref.timestamp))
+			b = putU64(b, uint64(ref.base), uint64(ref.timestamp))
 		}
 	}
 	binary.BigEndian.PutUint32(b[count:], n)
 	return b
 }
 
-func decodeState(b []byte) (high record.Offset, p producers, err error) {
+func decodeState(b []byte) (state, error) {
 	d := decoder{b: b}
 	if v := d.u32(); d.err == nil && v != stateVersion {
-		return 0, nil, fmt.Errorf("state has version %d, this build knows %d", v, stateVersion)
+		return state{}, fmt.Errorf("state has version %d, this build knows %d", v, stateVersion)
 	}
-	high = record.Offset(d.u64())
-	p = producers{}
+	s := state{anchor: d.u8()&flagAnchor != 0, entry: d.u64(), term: d.u64()}
+	s.high, s.folded, s.start = record.Offset(d.u64()), record.Offset(d.u64()), record.Offset(d.u64())
+	s.producers = producers{}
 	for n := d.u32(); n > 0 && d.err == nil; n-- {
 		id := record.ProducerID(d.u64())
 		refs := make([]batchRef, 0, window)
@@ -64,7 +87,7 @@ func decodeState(b []byte) (high record.Offset, p producers, err error) {
 				base: record.Offset(d.u64()), timestamp: int64(d.u64()),
 			})
 		}
-		p[id] = refs
+		s.producers[id] = refs
 	}
-	return high, p, d.end()
+	return s, d.end()
 }

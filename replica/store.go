@@ -23,8 +23,10 @@ type store struct {
 
 	entries []segment.Entry // scratch of StoreLogs
 
-	mu   sync.Mutex // guards ring
-	ring ring
+	mu        sync.Mutex // guards what follows
+	ring      ring
+	ghosts    uint64 // entries up to it, from the log's end on, are answered though they are gone
+	installed bool   // a snapshot was installed; Raft asks once to delete what was before
 }
 
 var (
@@ -56,11 +58,7 @@ func (s *store) LastIndex() (uint64, error) {
 // GetLog implements raft.LogStore. Raft panics when a committed entry cannot be
 // read, so on damage the replica is shut down and the caller's goroutine ends.
 func (s *store) GetLog(index uint64, l *raft.Log) error {
-	s.mu.Lock()
-	cached, ok := s.ring.get(index)
-	s.mu.Unlock()
-	if ok {
-		*l = cached
+	if s.recent(index, l) {
 		return nil
 	}
 	e, err := s.read(record.EntryNumber(index))
@@ -74,6 +72,30 @@ func (s *store) GetLog(index uint64, l *raft.Log) error {
 	}
 	*l = raft.Log{Index: index, Term: e.Term, Type: logType(e.Kind), Data: e.Data}
 	return nil
+}
+
+// recent answers what needs no file. Two answers are not entries of the log.
+// The entry before the first one: Raft asks for its term when a follower goes on
+// from an anchor. And those that a longer log had before a snapshot replaced it:
+// Raft still believes in them, takes the term 0 for a conflict, and goes on.
+func (s *store) recent(index uint64, l *raft.Log) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cached, ok := s.ring.get(index)
+	if ok {
+		*l = cached
+		return true
+	}
+	b := s.log.Bounds()
+	switch {
+	case b.First > 2 && index == uint64(b.First)-1:
+		*l = raft.Log{Index: index, Term: b.PrevTerm, Type: raft.LogNoop}
+	case index >= uint64(b.Next) && index <= s.ghosts:
+		*l = raft.Log{Index: index, Type: raft.LogNoop}
+	default:
+		return false
+	}
+	return true
 }
 
 func (s *store) read(n record.EntryNumber) (segment.Entry, error) {
@@ -111,6 +133,7 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	for _, l := range logs {
 		s.ring.add(l)
 	}
+	s.ghosts, s.installed = 0, false
 	s.mu.Unlock()
 	s.rep.stored(proposals)
 	return nil
@@ -136,13 +159,13 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 				l.Type, l.Data = raft.LogNoop, nil
 			}
 		} else if l.Type == raft.LogCommand {
-			if err := verify(record.Batch(l.Data), end, epoch); err != nil {
-				return proposals, fmt.Errorf("%v: entry %d from the leader: %w", r.cfg.TopicPartition, l.Index, err)
+			if err := verify(l.Data, end, epoch); err != nil {
+				return proposals, fmt.Errorf("%v: entry %d: %w", r.cfg.TopicPartition, l.Index, err)
 			}
 		}
-		e := segment.Entry{Number: record.EntryNumber(l.Index), Term: l.Term, Kind: kind(l.Type), Offset: end, Data: l.Data}
+		e := segment.Entry{Number: record.EntryNumber(l.Index), Term: l.Term, Kind: kind(l), Offset: end, Data: l.Data}
 		if e.Kind == segment.KindBatch {
-			r.producers.add(record.Batch(l.Data))
+			r.remember(l.Data)
 			end = e.Next()
 		}
 		s.entries = append(s.entries, e)
@@ -150,8 +173,13 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 	return proposals, nil
 }
 
-// verify checks a batch that another node's leader has placed.
-func verify(b record.Batch, end record.Offset, epoch record.LeaderEpoch) error {
+// verify checks a batch or command that another node's leader has placed.
+func verify(data []byte, end record.Offset, epoch record.LeaderEpoch) error {
+	if isCommand(data) {
+		_, err := decodeTrim(data)
+		return err
+	}
+	b := record.Batch(data)
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -165,7 +193,7 @@ func verify(b record.Batch, end record.Offset, epoch record.LeaderEpoch) error {
 // is ever deleted; prefixes are retention's, and Raft is told nothing of it.
 func (s *store) DeleteRange(min, max uint64) error {
 	b := s.log.Bounds()
-	if max+1 < uint64(b.Next) {
+	if max+1 < uint64(b.Next) || s.afterInstall() {
 		return nil
 	}
 	if applied := s.rep.applied.Load(); min <= applied {
@@ -184,9 +212,52 @@ func (s *store) DeleteRange(min, max uint64) error {
 	return nil
 }
 
-func kind(t raft.LogType) segment.Kind {
-	switch t {
+// afterInstall tells whether a deletion is the one by which Raft would clear the
+// log after a snapshot. install has done what was needed.
+func (s *store) afterInstall() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.installed
+	s.installed = false
+	return was && s.ghosts == 0
+}
+
+// install makes the log begin behind an anchor, unless it holds that entry
+// already: then everything it has is right.
+func (s *store) install(at state) error {
+	b := s.log.Bounds()
+	if s.holds(at.entry, at.term) {
+		s.mu.Lock()
+		s.installed = true
+		s.mu.Unlock()
+		return nil
+	}
+	if err := s.log.Reset(record.EntryNumber(at.entry)+1, at.term, at.high); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ring = ring{}
+	s.ghosts = uint64(b.Next) - 1
+	return nil
+}
+
+// holds tells whether the log has that entry with that term, or begins behind it.
+func (s *store) holds(entry, term uint64) bool {
+	b := s.log.Bounds()
+	if entry+1 == uint64(b.First) {
+		return term == b.PrevTerm
+	}
+	e, err := s.log.ReadEntryHeader(record.EntryNumber(entry))
+	return err == nil && e.Term == term
+}
+
+func kind(l *raft.Log) segment.Kind {
+	switch l.Type {
 	case raft.LogCommand:
+		if isCommand(l.Data) {
+			return segment.KindCommand
+		}
 		return segment.KindBatch
 	case raft.LogBarrier:
 		return segment.KindBarrier
@@ -199,7 +270,7 @@ func kind(t raft.LogType) segment.Kind {
 
 func logType(k segment.Kind) raft.LogType {
 	switch k {
-	case segment.KindBatch:
+	case segment.KindBatch, segment.KindCommand:
 		return raft.LogCommand
 	case segment.KindBarrier:
 		return raft.LogBarrier

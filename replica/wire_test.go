@@ -108,7 +108,7 @@ func FuzzWire(f *testing.F) {
 		_, _ = decodePreVote(b)
 		_, _, _ = decodeInstall(b)
 		_, _ = decodeAnswer(b)
-		_, _, _ = decodeState(b)
+		_, _ = decodeState(b)
 		_, _, _ = decodeCheckpoint(b)
 	})
 }

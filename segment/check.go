@@ -11,7 +11,7 @@ import (
 // MaxPayload is the most bytes an entry's Data may have. A longer one in a file is damage.
 const MaxPayload = record.MaxBatchBytes
 
-func (k Kind) known() bool { return k >= KindBatch && k <= KindConfiguration }
+func (k Kind) known() bool { return k >= KindBatch && k <= KindCommand }
 
 // Size returns the bytes that e takes in a file.
 func (e *Entry) Size() int64 { return frameSize + int64(len(e.Data)) }

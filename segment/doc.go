@@ -30,7 +30,7 @@
 // Integers are big-endian; checksums are CRC-32C. crc covers the file header's
 // bytes 0..60 and then the entry's bytes 4..40, so an entry of another segment is
 // no entry here, wherever its bytes come from. kind: 1 batch, 2 no-op, 3 barrier,
-// 4 configuration. The payload of a batch is a record batch whose offset, epoch,
+// 4 configuration, 5 command. The payload of a batch is a record batch whose offset, epoch,
 // length and checksum equal base offset, term, length and payload crc here, and
 // whose magic is 2: the bytes that its own checksum leaves out are covered too.
 // Other payloads are covered by payload crc, and take no offset: their base

@@ -11,6 +11,7 @@ const (
 	KindNoop          Kind = 2 // Raft's no-op, or a refused batch; takes none
 	KindBarrier       Kind = 3 // Raft's barrier; takes none
 	KindConfiguration Kind = 4 // Raft's membership; takes none
+	KindCommand       Kind = 5 // the replicas' own, such as a trim; takes none
 )
 
 // Entry is one entry of a partition's log.
