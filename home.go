@@ -55,18 +55,23 @@ type identity struct {
 
 const homeVersion = 1
 
-func openHome(fsys vfs.FS, dir, id string) (*home, error) {
+// openHome opens dir of fsys; openStable opens the votes, by their path.
+func openHome(fsys vfs.FS, dir, id string, openStable func(string) (*replica.Stable, error)) (*home, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("quorumlog: %w: the directory has no name", ErrInvalid)
 	}
-	h := &home{fs: fsys, dir: filepath.ToSlash(dir)}
-	if err := h.open(id); err != nil {
+	abs, err := filepath.Abs(dir) // files are opened again by name, wherever the program is by then
+	if err != nil {
+		return nil, &DirError{Dir: dir, Err: err}
+	}
+	h := &home{fs: fsys, dir: filepath.ToSlash(abs)}
+	if err := h.open(id, openStable); err != nil {
 		return nil, errors.Join(&DirError{Dir: dir, Err: err}, h.Close())
 	}
 	return h, nil
 }
 
-func (h *home) open(id string) (err error) {
+func (h *home) open(id string, openStable func(string) (*replica.Stable, error)) (err error) {
 	if err := h.fs.MkdirAll(h.dir); err != nil {
 		return err
 	}
@@ -77,7 +82,7 @@ func (h *home) open(id string) (err error) {
 	if err := h.identify(id); err != nil {
 		return err
 	}
-	h.stable, err = openStable(h.fs, path.Join(h.dir, stableFile))
+	h.stable, err = openStable(path.Join(h.dir, "votes.db"))
 	return err
 }
 

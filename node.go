@@ -39,7 +39,7 @@ func Open(dir string, cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h, err := openHome(vfs.OS, dir, cfg.ID)
+	h, err := openHome(vfs.NewCapped(vfs.OS, vfs.DefaultLimit()), dir, cfg.ID, replica.OpenStable)
 	if err != nil {
 		return nil, err
 	}
@@ -140,14 +140,4 @@ func (n *Node) WaitReady(ctx context.Context, topics ...string) error {
 		}
 	}
 	return nil
-}
-
-// stableFile is where a node keeps the votes of its groups.
-const stableFile = "votes.db"
-
-func openStable(fsys vfs.FS, path string) (*replica.Stable, error) {
-	if fsys != vfs.OS {
-		return replica.NewMemoryStable(), nil
-	}
-	return replica.OpenStable(path)
 }
