@@ -170,16 +170,37 @@ func TestTheHandleNotUsedForLongestIsClosed(t *testing.T) {
 		files[name] = createSynced(t, c, name, name)
 	}
 	files["d"] = createSynced(t, c, "d", "d") // all are used alike: the oldest one, a, goes
-	require.Equal(t, "c", read(t, files["c"]))
+	require.Equal(t, "b", read(t, files["b"]))
 	m.opened = nil
-	require.Equal(t, "a", read(t, files["a"])) // b goes
-	for _, name := range []string{"c", "d", "a"} {
+	require.Equal(t, "a", read(t, files["a"])) // c goes
+	for _, name := range []string{"b", "d", "a"} {
 		require.Equal(t, name, read(t, files[name]))
 	}
 	require.Equal(t, []string{"a"}, m.opened)
 	for _, f := range files {
 		require.NoError(t, f.Close())
 	}
+}
+
+func TestFilesReadOnceDoNotTakeTheHandlesOfBusyOnes(t *testing.T) {
+	m := newMachine(t, vfs.NewMem())
+	c := vfs.NewCapped(m, 3)
+	var once []vfs.File
+	for i := range 10 {
+		once = append(once, createSynced(t, c, fmt.Sprint("once", i), "once"))
+	}
+	busy := []vfs.File{createSynced(t, c, "busy0", "busy"), createSynced(t, c, "busy1", "busy")}
+	_ = read(t, once[0]) // the last of those before loses its handle
+	m.opened = nil
+	for _, f := range once[1:] {
+		for _, b := range busy {
+			require.Equal(t, "busy", read(t, b))
+		}
+		require.Equal(t, "once", read(t, f))
+	}
+	require.Len(t, m.opened, len(once)-1)
+	require.NotContains(t, m.opened, "busy0")
+	require.NotContains(t, m.opened, "busy1")
 }
 
 func TestAHandleWithSomethingToSyncIsKept(t *testing.T) {
