@@ -192,6 +192,9 @@ func (r *Replica) stored(proposals []*proposal) {
 }
 
 func (p *proposal) appended() record.Appended {
+	if p.opt.Acks == record.AckNone {
+		return record.Appended{BaseOffset: record.NoOffset}
+	}
 	return record.Appended{BaseOffset: p.base, LeaderEpoch: p.epoch, Duplicate: p.verdict.duplicate}
 }
 

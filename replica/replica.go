@@ -298,11 +298,11 @@ func (r *Replica) Close() error {
 		r.moved.fire() // who waits is told at once
 		r.refuseQueue(record.ErrClosed)
 		if failed == nil {
+			if r.unsaved.Load() > 0 {
+				r.checkpoint() // before the transfer, during which Raft makes none
+			}
 			if r.leads() && len(r.raft.GetConfiguration().Configuration().Servers) > 1 {
 				_ = r.raft.LeadershipTransfer().Error() // if nobody can take over, an election will
-			}
-			if r.unsaved.Load() > 0 {
-				r.checkpoint()
 			}
 		}
 		ended := r.raft.Shutdown()
