@@ -47,8 +47,8 @@ type Capped struct {
 	handles handles
 
 	// names is held for writing while names change, and for reading from the
-	// opening of a file by its name until the table knows it. Inside it a File's
-	// mu may be taken, and inside that mu.
+	// opening of a file by its name until the table knows it. Locks are taken in
+	// this order: names, a cappedFile's mu, mu or handles.mu.
 	names sync.RWMutex
 	mu    sync.Mutex
 	table map[string][]*cappedFile // open Files by clean name; guarded by mu
@@ -60,15 +60,15 @@ func NewCapped(fsys FS, limit int) *Capped {
 	return &Capped{fs: fsys, handles: handles{limit: int64(max(limit, 1))}, table: map[string][]*cappedFile{}}
 }
 
-// defaultLimit is the default where the system does not say how many files a
-// process may have open, lowest and highest otherwise.
+// Bounds of DefaultLimit, and what it is where the system does not say how many
+// files a process may have open.
 const (
 	lowestLimit  = 64
 	defaultLimit = 512
 	highestLimit = 4096
 )
 
-// Handles returns counts of handles.
+// Handles returns counts of the handles, for those who watch the limit.
 func (c *Capped) Handles() HandleStats { return c.handles.stats() }
 
 // Create implements FS.
