@@ -47,12 +47,13 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(c.Peers) > 0 {
 		if _, ok := c.Peers[c.ID]; !ok {
-			errs = append(errs, fmt.Errorf("Peers %q do not hold ID %q; name every node of the cluster, this one too", slices.Sorted(maps.Keys(c.Peers)), c.ID))
+			bad("Peers %q do not hold ID %q; name every node of the cluster, this one too", slices.Sorted(maps.Keys(c.Peers)), c.ID)
 		}
 		if c.Network == nil && len(c.Peers) > 1 {
-			errs = append(errs, fmt.Errorf("Network is nil, but there are %d Peers; give all nodes the same NewNetwork()", len(c.Peers)))
+			bad("Network is nil, but there are %d Peers; give all nodes the same NewNetwork()", len(c.Peers))
 		}
 	}
 	if len(errs) == 0 {

@@ -13,12 +13,12 @@ import (
 //
 //	request:  group 20 bytes | kind u8 | header | body
 //	header:   protocol version u8 | id string | address string
-//	append:   term u64 | leader string | previous entry u64 | its term u64 |
-//	          leader's commit u64 | count u32 | count × (number u64 | term u64 |
-//	          type u8 | length u32) | the entries' data, one behind the other
-//	vote:     term u64 | candidate string | last entry u64 | its term u64 | transfer u8
+//	append:   term u64 | previous entry u64 | its term u64 | leader's commit u64 |
+//	          count u32 | count × (number u64 | term u64 | type u8 | length u32) |
+//	          the entries' data, one behind the other
+//	vote:     term u64 | last entry u64 | its term u64 | transfer u8
 //	pre-vote: term u64 | last entry u64 | its term u64
-//	install:  version u8 | term u64 | leader string | last entry u64 | its term u64 |
+//	install:  version u8 | term u64 | last entry u64 | its term u64 |
 //	          configuration index u64 | length u32 | configuration | the snapshot
 //	answer:   header | term u64 | last entry u64 | flags u8
 //
@@ -81,9 +81,7 @@ func encodeAppend(b []byte, req *raft.AppendEntriesRequest) [][]byte {
 	}
 	req.Entries = req.Entries[:n]
 	b = putHeader(b, req.RPCHeader)
-	b = putU64(b, req.Term)
-	b = putString(b, req.Leader)
-	b = putU64(b, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex)
+	b = putU64(b, req.Term, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
 	bufs := make([][]byte, 1, 1+n)
 	for _, e := range req.Entries {
@@ -103,8 +101,7 @@ const appendEntrySize = 8 + 8 + 1 + 4
 func decodeAppend(b []byte) (*raft.AppendEntriesRequest, error) {
 	d := decoder{b: b}
 	req := &raft.AppendEntriesRequest{RPCHeader: d.header()}
-	req.Term, req.Leader = d.u64(), d.bytes()
-	req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = d.u64(), d.u64(), d.u64()
+	req.Term, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = d.u64(), d.u64(), d.u64(), d.u64()
 	n := int(d.u32())
 	table := d.take(n * appendEntrySize)
 	if d.err != nil {
@@ -123,17 +120,14 @@ func decodeAppend(b []byte) (*raft.AppendEntriesRequest, error) {
 
 func encodeVote(b []byte, req *raft.RequestVoteRequest) []byte {
 	b = putHeader(b, req.RPCHeader)
-	b = putU64(b, req.Term)
-	b = putString(b, req.Candidate)
-	b = putU64(b, req.LastLogIndex, req.LastLogTerm)
+	b = putU64(b, req.Term, req.LastLogIndex, req.LastLogTerm)
 	return putFlags(b, req.LeadershipTransfer, 1)
 }
 
 func decodeVote(b []byte) (*raft.RequestVoteRequest, error) {
 	d := decoder{b: b}
 	req := &raft.RequestVoteRequest{RPCHeader: d.header()}
-	req.Term, req.Candidate = d.u64(), d.bytes()
-	req.LastLogIndex, req.LastLogTerm, req.LeadershipTransfer = d.u64(), d.u64(), d.u8() != 0
+	req.Term, req.LastLogIndex, req.LastLogTerm, req.LeadershipTransfer = d.u64(), d.u64(), d.u64(), d.u8() != 0
 	return req, d.end()
 }
 
@@ -152,9 +146,7 @@ func decodePreVote(b []byte) (*raft.RequestPreVoteRequest, error) {
 func encodeInstall(b []byte, req *raft.InstallSnapshotRequest) []byte {
 	b = putHeader(b, req.RPCHeader)
 	b = append(b, byte(req.SnapshotVersion))
-	b = putU64(b, req.Term)
-	b = putString(b, req.Leader)
-	b = putU64(b, req.LastLogIndex, req.LastLogTerm, req.ConfigurationIndex)
+	b = putU64(b, req.Term, req.LastLogIndex, req.LastLogTerm, req.ConfigurationIndex)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(req.Configuration)))
 	return append(b, req.Configuration...)
 }
@@ -163,7 +155,7 @@ func encodeInstall(b []byte, req *raft.InstallSnapshotRequest) []byte {
 func decodeInstall(b []byte) (*raft.InstallSnapshotRequest, []byte, error) {
 	d := decoder{b: b}
 	req := &raft.InstallSnapshotRequest{RPCHeader: d.header()}
-	req.SnapshotVersion, req.Term, req.Leader = raft.SnapshotVersion(d.u8()), d.u64(), d.bytes()
+	req.SnapshotVersion, req.Term = raft.SnapshotVersion(d.u8()), d.u64()
 	req.LastLogIndex, req.LastLogTerm, req.ConfigurationIndex = d.u64(), d.u64(), d.u64()
 	req.Configuration = d.take(int(d.u32()))
 	req.Size = int64(len(d.b))

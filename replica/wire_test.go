@@ -12,7 +12,7 @@ var testHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte("a"), Addr: []byt
 
 func TestAppendRequestSurvivesTheWire(t *testing.T) {
 	req := &raft.AppendEntriesRequest{
-		RPCHeader: testHeader, Term: 7, Leader: []byte("a"), PrevLogEntry: 41, PrevLogTerm: 6, LeaderCommitIndex: 40,
+		RPCHeader: testHeader, Term: 7, PrevLogEntry: 41, PrevLogTerm: 6, LeaderCommitIndex: 40,
 		Entries: []*raft.Log{
 			{Index: 42, Term: 7, Type: raft.LogNoop},
 			{Index: 43, Term: 7, Type: raft.LogCommand, Data: []byte("first")},
@@ -48,7 +48,7 @@ func TestAppendRequestIsBoundedInBytes(t *testing.T) {
 }
 
 func TestOtherRequestsSurviveTheWire(t *testing.T) {
-	vote := &raft.RequestVoteRequest{RPCHeader: testHeader, Term: 3, Candidate: []byte("a"), LastLogIndex: 9, LastLogTerm: 2, LeadershipTransfer: true}
+	vote := &raft.RequestVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 9, LastLogTerm: 2, LeadershipTransfer: true}
 	gotVote, err := decodeVote(encodeVote(nil, vote))
 	require.NoError(t, err)
 	require.Equal(t, vote, gotVote)
@@ -59,7 +59,7 @@ func TestOtherRequestsSurviveTheWire(t *testing.T) {
 	require.Equal(t, pre, gotPre)
 
 	install := &raft.InstallSnapshotRequest{
-		RPCHeader: testHeader, SnapshotVersion: 1, Term: 3, Leader: []byte("a"), LastLogIndex: 9, LastLogTerm: 2,
+		RPCHeader: testHeader, SnapshotVersion: 1, Term: 3, LastLogIndex: 9, LastLogTerm: 2,
 		ConfigurationIndex: 1, Configuration: []byte("conf"), Size: 5,
 	}
 	gotInstall, state, err := decodeInstall(append(encodeInstall(nil, install), "state"...))
