@@ -43,6 +43,21 @@ func Example() {
 	// Output: 0 paid
 }
 
+// Everything in memory, for a test.
+func ExampleOpenMemory() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	res, err := n.Produce(context.Background(), "orders", quorumlog.Record{Value: []byte("created")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Topic, res.Partition, res.Offset)
+	// Output: orders 0 0
+}
+
 // Three replicas in one process: any node takes and serves every record.
 func ExampleOpen_threeNodes() {
 	dir, remove := temp()

@@ -46,6 +46,23 @@ func Open(dir string, cfg Config) (*Node, error) {
 	return open(h, cfg)
 }
 
+// OpenMemory opens a node that keeps everything in memory and forgets it with
+// Close: for tests and for what need not last. All else is as with Open; nodes
+// in memory and on disk may be one cluster.
+func OpenMemory(cfg Config) (*Node, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	h, err := openHome(vfs.NewMem(), "/", cfg.ID, func(string) (*replica.Stable, error) {
+		return replica.NewMemoryStable(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return open(h, cfg)
+}
+
 func open(h *home, cfg Config) (*Node, error) {
 	nw := cfg.Network
 	if nw == nil {
