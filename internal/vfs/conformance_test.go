@@ -14,10 +14,15 @@ import (
 	"github.com/quorumlog/quorumlog/internal/vfs"
 )
 
-// onBoth runs a test on the machine's file system and on one in memory, in an
-// empty directory of each.
+// onBoth runs a test on the machine's file system, in both its forms, and on one
+// in memory, in an empty directory of each.
 func onBoth(t *testing.T, test func(t *testing.T, fsys vfs.FS, dir string)) {
 	t.Run("OS", func(t *testing.T) { test(t, vfs.OS, filepath.ToSlash(t.TempDir())) })
+	t.Run("NewOS", func(t *testing.T) {
+		o := vfs.NewOS()
+		test(t, o, filepath.ToSlash(t.TempDir()))
+		require.NoError(t, o.Close())
+	})
 	t.Run("Mem", func(t *testing.T) {
 		m := vfs.NewMem()
 		require.NoError(t, m.MkdirAll("/tmp/test"))

@@ -10,15 +10,16 @@ import (
 // osFile adds to os.File what the log needs and os does not have.
 type osFile struct {
 	*os.File
-	conn syscall.RawConn // keeps the descriptor open while a call uses it
+	conn  syscall.RawConn // keeps the descriptor open while a call uses it
+	syncs *syncs
 }
 
-func newOSFile(f *os.File) (File, error) {
+func newOSFile(f *os.File, s *syncs) (File, error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &osFile{File: f, conn: conn}, nil
+	return &osFile{File: f, conn: conn, syncs: s}, nil
 }
 
 func (f *osFile) WriteAt(p []byte, off int64) (int, error) {

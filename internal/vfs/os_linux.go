@@ -58,17 +58,3 @@ func skip(bufs [][]byte, n int) [][]byte {
 	}
 	return bufs
 }
-
-// sync leaves out times of the inode, which nobody reads; the length is part of
-// what fdatasync writes.
-func (f *osFile) sync() error {
-	var err error
-	closed := f.conn.Control(func(fd uintptr) {
-		for {
-			if err = unix.Fdatasync(int(fd)); !errors.Is(err, unix.EINTR) {
-				return
-			}
-		}
-	})
-	return f.fail("sync", closed, err)
-}
