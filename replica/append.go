@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// maxInFlight is how many proposals Raft holds at once. It is also Raft's
-	// MaxAppendEntries and the size of its queue, so handing one over never blocks.
+	// maxInFlight is how many proposals Raft holds at once, maxBarriers how many
+	// barriers. Together they are Raft's MaxAppendEntries, which is also the size
+	// of its queue: handing one over never blocks, which it must not, as Raft's
+	// main goroutine takes r.mu.
 	maxInFlight = 128
+	maxBarriers = 32
 	// maxQueueBytes bounds the batches that wait for their turn.
 	maxQueueBytes = 64 << 20
 )

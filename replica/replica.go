@@ -44,7 +44,8 @@ type Replica struct {
 	unsaved atomic.Int64  // entries applied since the last checkpoint
 	chores  atomic.Uint32 // asked for and not done
 
-	handed chan *proposal // to settle, in the order Raft has them
+	handed   chan *proposal // to settle, in the order Raft has them
+	barriers chan struct{}  // holds one for each barrier that Raft has
 
 	mu           sync.Mutex // guards what follows, and the fields of proposals
 	failed       error      // why the replica stopped by itself
@@ -76,7 +77,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg: cfg, started: make(chan struct{}),
-		handed: make(chan *proposal, maxInFlight), producers: producers{}, proposals: map[uint64]*proposal{},
+		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), producers: producers{}, proposals: map[uint64]*proposal{},
 	}
 	r.store = &store{rep: r, log: l, booting: true}
 	if err := r.open(); err != nil {
@@ -230,7 +231,7 @@ func (r *Replica) startRaft(stable raft.StableStore) (ra *raft.Raft, err error) 
 	conf.LocalID = raft.ServerID(r.cfg.Node)
 	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = t, t, t/2
 	conf.CommitTimeout = min(50*time.Millisecond, t/2)
-	conf.MaxAppendEntries = maxInFlight
+	conf.MaxAppendEntries = maxInFlight + maxBarriers
 	conf.BatchApplyCh = true
 	conf.TrailingLogs = ^uint64(0) // retention is ours
 	conf.SnapshotThreshold = ^uint64(0)
@@ -347,7 +348,7 @@ func (r *Replica) TransferLeadership(ctx context.Context) error {
 	if !r.leads() {
 		return r.notLeader()
 	}
-	return r.await(ctx, r.raft.LeadershipTransfer())
+	return r.await(ctx, r.raft.LeadershipTransfer(), func() {})
 }
 
 // Barrier waits until everything that older epochs left in the log is applied,
@@ -358,7 +359,14 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 	if !r.leads() {
 		return 0, 0, r.notLeader()
 	}
-	if err := r.await(ctx, r.raft.Barrier(0)); err != nil {
+	select {
+	case r.barriers <- struct{}{}:
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+	barrier := r.raft.Barrier(0)
+	err := r.await(ctx, barrier, func() { <-r.barriers })
+	if err != nil {
 		return 0, 0, err
 	}
 	if !r.leads() || r.raft.CurrentTerm() != term {
@@ -367,10 +375,14 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 	return record.LeaderEpoch(term), record.Offset(r.high.Load()), nil
 }
 
-// await waits for Raft's word, which comes when leadership is lost at the latest.
-func (r *Replica) await(ctx context.Context, f raft.Future) error {
+// await waits for Raft's word, which comes when leadership is lost at the
+// latest, or for ctx to end; after is called when Raft is done with it.
+func (r *Replica) await(ctx context.Context, f raft.Future, after func()) error {
 	done := make(chan error, 1)
-	go func() { done <- f.Error() }()
+	go func() {
+		done <- f.Error()
+		after()
+	}()
 	select {
 	case err := <-done:
 		if err != nil {

@@ -219,6 +219,25 @@ func TestAppendIsFencedByTheEpoch(t *testing.T) {
 	require.ErrorIs(t, c.get(h.send(buildBatch(t, 1, 0, 1, 1), AppendOptions{Epoch: epoch + 1})).err, record.ErrNotLeader)
 }
 
+// Barriers share Raft's queue with proposals: too many of both must neither
+// block nor stop the replica.
+func TestManyBarriersAndAppendsAtOnce(t *testing.T) {
+	c := newTrio(t, "a", "b", "c")
+	h := c.leader()
+	ctx := c.within(20 * time.Second)
+	barriers := make(chan error, 400)
+	for range cap(barriers) {
+		go func() {
+			_, _, err := h.Barrier(ctx)
+			barriers <- err
+		}()
+	}
+	c.produce(h, 0, 600)
+	for range cap(barriers) {
+		require.NoError(t, <-barriers)
+	}
+}
+
 func TestCtxEndsTheWait(t *testing.T) {
 	c := newTrio(t, "a", "b", "c")
 	h := c.leader()
