@@ -45,6 +45,7 @@ var floors = []line{
 	{6, "producer", "record"},
 	{6, "consumer", "consumer/group record"},
 	{7, root, "producer consumer cluster replica consumer/group txn log segment index record internal/vfs transport"},
+	{8, "internal/torture", "producer consumer cluster replica consumer/group log segment record internal/vfs transport"},
 }
 
 // onlyIn lists what some packages alone may import, by the beginning of the path.

@@ -1,0 +1,245 @@
+package torture
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quorumlog/quorumlog/internal/vfs"
+)
+
+// chaos injects faults one after the other and mends them later. It is one
+// goroutine.
+type chaos struct {
+	fleet  *fleet
+	rng    *rand.Rand
+	faults map[string]int
+	mends  []mend
+}
+
+// mend is the end of a fault.
+type mend struct {
+	due     time.Time
+	machine *machine // that cannot do its part meanwhile; nil for a fault of the network
+	do      func()
+}
+
+// fault is something to inject, so often among all.
+type fault struct {
+	name   string
+	weight int
+	costs  bool // a machine
+	inject func(c *chaos, ctx context.Context, m *machine)
+}
+
+// faults is what there is. The machine is one that nothing else is wrong with.
+var faults = []fault{
+	{"stop", 4, true, func(c *chaos, ctx context.Context, m *machine) {
+		c.fleet.stop(m)
+		c.later(m, func() { c.fleet.start(ctx, m) })
+	}},
+	{"power loss", 5, true, func(c *chaos, ctx context.Context, m *machine) {
+		c.fleet.powerOff(m, c.rebootSeed())
+		c.later(m, func() { c.fleet.start(ctx, m) })
+	}},
+	{"power loss in a write", 5, true, func(c *chaos, ctx context.Context, m *machine) {
+		n := c.rng.IntN(150)
+		c.step("the disk of %s dies after %d more writes", m.id, n)
+		m.broken.Store(true)
+		m.disk.CrashAfter(n)
+		c.later(m, func() {
+			c.fleet.powerOff(m, c.rebootSeed())
+			c.fleet.start(ctx, m)
+		})
+	}},
+	{"disk full", 3, true, func(c *chaos, _ context.Context, m *machine) {
+		room := c.rng.Int64N(6000)
+		c.step("the disk of %s has %d bytes left", m.id, room)
+		m.disk.SetCapacity(m.disk.Used() + room)
+		c.later(m, func() {
+			c.step("the disk of %s has space", m.id)
+			m.disk.SetCapacity(vfs.Unlimited)
+		})
+	}},
+	{"disk error", 3, true, func(c *chaos, ctx context.Context, m *machine) {
+		n := c.rng.IntN(100)
+		c.step("write %d of %s will fail", n, m.id)
+		m.broken.Store(true)
+		m.disk.FailAt(n, errDisk)
+		c.later(m, func() {
+			m.disk.FailAt(-1, nil)
+			c.fleet.stop(m)
+			c.fleet.start(ctx, m)
+		})
+	}},
+	{"read errors", 1, true, func(c *chaos, ctx context.Context, m *machine) {
+		c.step("reads of %s fail", m.id)
+		m.broken.Store(true)
+		m.disk.Fail(func(op vfs.Op, _ string) error {
+			if op == vfs.OpRead && rand.IntN(20) == 0 {
+				return errDisk
+			}
+			return nil
+		})
+		c.later(m, func() {
+			m.disk.Fail(nil)
+			c.fleet.stop(m)
+			c.fleet.start(ctx, m)
+		})
+	}},
+	{"isolation", 4, true, func(c *chaos, _ context.Context, m *machine) {
+		c.step("isolate %s", m.id)
+		c.fleet.network.Isolate(m.id)
+		c.heal(m)
+	}},
+	{"cut", 3, false, func(c *chaos, _ context.Context, m *machine) {
+		o := c.other(m)
+		c.step("cut %s - %s", m.id, o.id)
+		c.fleet.network.Cut(m.id, o.id)
+		c.heal(nil)
+	}},
+	{"cut one way", 4, false, func(c *chaos, _ context.Context, m *machine) {
+		o := c.other(m)
+		c.step("cut %s -> %s", m.id, o.id)
+		c.fleet.network.CutOneWay(m.id, o.id)
+		c.heal(nil)
+	}},
+	{"delay", 4, false, func(c *chaos, _ context.Context, m *machine) {
+		o, d := c.other(m), time.Duration(c.rng.IntN(150))*time.Millisecond
+		c.step("delay %s -> %s by %v", m.id, o.id, d)
+		c.fleet.network.Delay(m.id, o.id, d)
+		c.heal(nil)
+	}},
+	{"drop", 4, false, func(c *chaos, _ context.Context, m *machine) {
+		o, rate := c.other(m), c.rng.Float64()/2
+		c.step("drop %.0f %% of %s -> %s", 100*rate, m.id, o.id)
+		c.fleet.network.Drop(m.id, o.id, rate)
+		c.heal(nil)
+	}},
+	{"transfer", 6, false, func(c *chaos, ctx context.Context, m *machine) {
+		tps := partitions()
+		tp := tps[c.rng.IntN(len(tps))]
+		c.step("transfer leadership of %v", tp)
+		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		if n := m.node.Load(); n != nil {
+			_ = n.TransferLeadership(ctx, tp) // if nobody can take over, so be it
+		}
+	}},
+	{"power loss of all", 1, false, func(c *chaos, ctx context.Context, _ *machine) {
+		c.mendAll()
+		for _, m := range c.shuffled() {
+			c.fleet.powerOff(m, c.rebootSeed())
+			c.later(m, func() { c.fleet.start(ctx, m) })
+		}
+	}},
+}
+
+// run injects faults until ctx ends or something is found, and then mends all.
+func (c *chaos) run(ctx context.Context) {
+	total := 0
+	for _, f := range faults {
+		total += f.weight
+	}
+	for !c.fleet.history.found() && pause(ctx, time.Duration(20+c.rng.IntN(280))*time.Millisecond) {
+		c.mendDue()
+		n := c.rng.IntN(total)
+		i := slices.IndexFunc(faults, func(f fault) bool { n -= f.weight; return n < 0 })
+		f := faults[i]
+		m := c.healthy()
+		// Now and then more than a minority is broken, for a moment.
+		if m == nil || f.costs && c.budget() <= 0 && c.rng.IntN(25) > 0 {
+			continue
+		}
+		c.faults[f.name]++
+		// The end of ctx ends the faults, not a node that is being started.
+		f.inject(c, context.WithoutCancel(ctx), m)
+	}
+	c.mendAll()
+}
+
+func (c *chaos) step(format string, args ...any) { c.fleet.story.step(format, args...) }
+
+// rebootSeed is mostly random; 0 loses all that was not synced, 1 nothing.
+func (c *chaos) rebootSeed() uint64 {
+	if c.rng.IntN(3) > 0 {
+		return uint64(c.rng.IntN(2))
+	}
+	return c.rng.Uint64()
+}
+
+// budget is how many more machines may be broken.
+func (c *chaos) budget() int {
+	n := (len(c.fleet.machines) - 1) / 2
+	for _, e := range c.mends {
+		if e.machine != nil {
+			n--
+		}
+	}
+	return n
+}
+
+// later mends a fault in a while; sooner if it costs the quorum.
+func (c *chaos) later(m *machine, do func()) {
+	d := time.Duration(50+c.rng.IntN(3000)) * time.Millisecond
+	if m != nil && c.budget() <= 0 {
+		d = time.Duration(50+c.rng.IntN(600)) * time.Millisecond
+	}
+	c.mends = append(c.mends, mend{time.Now().Add(d), m, do})
+}
+
+// heal mends the network in a while; that ends all its faults at once.
+func (c *chaos) heal(m *machine) {
+	c.later(m, func() {
+		c.step("heal the network")
+		c.fleet.network.Heal()
+	})
+}
+
+// mendDue mends what is due; mendAll, everything.
+func (c *chaos) mendDue() { c.mendUntil(time.Now()) }
+
+func (c *chaos) mendAll() { c.mendUntil(time.Now().Add(time.Hour)) }
+
+func (c *chaos) mendUntil(now time.Time) {
+	due := c.mends
+	c.mends = nil
+	for _, e := range due {
+		if e.due.After(now) {
+			c.mends = append(c.mends, e)
+		} else {
+			e.do()
+		}
+	}
+}
+
+// healthy returns a machine that nothing is wrong with, nil if there is none.
+func (c *chaos) healthy() *machine {
+	var ms []*machine
+	for _, m := range c.fleet.machines {
+		if !slices.ContainsFunc(c.mends, func(e mend) bool { return e.machine == m }) && m.node.Load() != nil {
+			ms = append(ms, m)
+		}
+	}
+	if len(ms) == 0 {
+		return nil
+	}
+	return ms[c.rng.IntN(len(ms))]
+}
+
+// other returns another machine, in whatever state, or m if there is no other.
+func (c *chaos) other(m *machine) *machine {
+	for _, o := range c.shuffled() {
+		if o != m {
+			return o
+		}
+	}
+	return m
+}
+
+func (c *chaos) shuffled() []*machine {
+	ms := slices.Clone(c.fleet.machines)
+	c.rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+	return ms
+}

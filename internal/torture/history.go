@@ -1,0 +1,341 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// outcome is what became of a value as far as its writer was told.
+type outcome int8
+
+const (
+	pending outcome = iota
+	acked
+	unknown
+	notWritten
+)
+
+// history is everything that clients did and saw, and the judge of it. Its
+// methods may be called at once.
+type history struct {
+	story  *story
+	broken chan struct{} // closed at the first violation
+
+	mu         sync.Mutex
+	counts     Report // only its numbers
+	violations []Violation
+	parts      map[record.TopicPartition]*part
+	highs      map[stream]record.Offset // highest high watermark a reader was told
+	streams    map[stream]record.Offset // next offset of each plain reader
+	groups     map[groupPart]*groupLog
+	moved      chan struct{} // closed and replaced when somebody gets on
+}
+
+// part is what is known of one partition.
+type part struct {
+	at       []slot // by offset
+	where    map[value]record.Offset
+	outcomes map[int32][]outcome // by writer, and number of the value
+	end      record.Offset       // one behind the highest acknowledged offset
+}
+
+// slot is one offset of a partition.
+type slot struct {
+	value
+	known bool
+	who   string // who was the first to say so
+	read  bool   // a reader has seen it
+}
+
+// stream is one reader of one partition.
+type stream struct {
+	who string
+	tp  record.TopicPartition
+}
+
+func newHistory(s *story) *history {
+	return &history{
+		story: s, broken: make(chan struct{}), moved: make(chan struct{}),
+		parts: map[record.TopicPartition]*part{}, highs: map[stream]record.Offset{},
+		streams: map[stream]record.Offset{}, groups: map[groupPart]*groupLog{},
+	}
+}
+
+// violate notes a broken promise.
+func (h *history) violate(k Kind, format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broke(k, format, args...)
+}
+
+// broke is violate with h.mu held.
+func (h *history) broke(k Kind, format string, args ...any) {
+	v := Violation{k, fmt.Sprintf(format, args...)}
+	if len(h.violations) == 0 {
+		close(h.broken)
+	}
+	if len(h.violations) < maxReported {
+		h.violations = append(h.violations, v)
+		h.story.step("VIOLATION %v", v)
+	}
+}
+
+func (h *history) part(tp record.TopicPartition) *part {
+	p := h.parts[tp]
+	if p == nil {
+		p = &part{where: map[value]record.Offset{}, outcomes: map[int32][]outcome{}}
+		h.parts[tp] = p
+	}
+	return p
+}
+
+// send returns the next value of a writer in a partition, which is about to be sent.
+func (h *history) send(writer int32, tp record.TopicPartition) value {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.part(tp)
+	v := value{writer, int32(len(p.outcomes[writer]))}
+	p.outcomes[writer] = append(p.outcomes[writer], pending)
+	h.counts.Sent++
+	return v
+}
+
+// settle notes what the writer was told.
+func (h *history) settle(tp record.TopicPartition, v value, o outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	outcomes := h.part(tp).outcomes[v.writer]
+	if outcomes[v.n] != pending {
+		h.broke(BadError, "%v of %v was answered twice", v, tp)
+	}
+	outcomes[v.n] = o
+	switch o {
+	case acked:
+		h.counts.Acked++
+	case unknown:
+		h.counts.Unknown++
+	case notWritten:
+		h.counts.NotWritten++
+	}
+}
+
+// acked is settle for a value that is at offset o; NoOffset is one that is
+// forgotten.
+func (h *history) acked(tp record.TopicPartition, v value, o record.Offset, resent bool) {
+	h.settle(tp, v, acked)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if resent {
+		h.counts.Resent++
+	}
+	if o != record.NoOffset {
+		h.place(fmt.Sprintf("the ack of writer %d", v.writer), tp, o, v)
+		h.part(tp).end = max(h.part(tp).end, o+1)
+	}
+	h.move()
+}
+
+// place notes that v is at offset o, and compares that with what is known. h.mu
+// is held.
+func (h *history) place(who string, tp record.TopicPartition, o record.Offset, v value) *slot {
+	p := h.part(tp)
+	for int(o) >= len(p.at) {
+		p.at = append(p.at, slot{})
+	}
+	s := &p.at[o]
+	if s.known {
+		if s.value != v {
+			h.broke(TwoValues, "%v at offset %d is %v for %s, but %v for %s", tp, o, v, who, s.value, s.who)
+		}
+		return s
+	}
+	if int(v.n) >= len(p.outcomes[v.writer]) {
+		h.broke(BadData, "%v at offset %d is %v for %s, which nobody has sent", tp, o, v, who)
+		return s
+	}
+	if first, ok := p.where[v]; ok {
+		h.broke(Duplicate, "%v of %v is at offset %d for %s, and at offset %d for %s", v, tp, o, who, first, p.at[first].who)
+		return s
+	}
+	*s = slot{value: v, known: true, who: who}
+	p.where[v] = o
+	return s
+}
+
+// read notes what a plain reader got. A reader that is new begins at offset from.
+func (h *history) read(who string, r record.Record) {
+	tp := r.TopicPartition()
+	v, err := parse(tp, r.Value)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.broke(BadData, "%s read at offset %d: %v", who, r.Offset, err)
+		return
+	}
+	s := stream{who, tp}
+	switch want := h.streams[s]; {
+	case r.Offset > want:
+		h.broke(Skipped, "%s got offset %d of %v, want %d", who, r.Offset, tp, want)
+	case r.Offset < want:
+		h.broke(Repeated, "%s got offset %d of %v, want %d", who, r.Offset, tp, want)
+	}
+	h.streams[s] = r.Offset + 1
+	h.place(who, tp, r.Offset, v).read = true
+	h.counts.Read++
+	h.move()
+}
+
+// seek makes a plain reader begin at offset o, and position says where it is.
+func (h *history) seek(who string, tp record.TopicPartition, o record.Offset) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams[stream{who, tp}] = o
+}
+
+func (h *history) position(who string, tp record.TopicPartition) record.Offset {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams[stream{who, tp}]
+}
+
+// fetched checks an answer that a reader got.
+func (h *history) fetched(who string, tp record.TopicPartition, f record.Fetched) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !(f.StartOffset <= f.LastStableOffset && f.LastStableOffset <= f.HighWatermark) {
+		h.broke(PastHigh, "%s was told of %v: start %d, last stable %d, high watermark %d", who, tp, f.StartOffset, f.LastStableOffset, f.HighWatermark)
+	}
+	if n := len(f.Batches); n > 0 && f.Batches[n-1].NextOffset() > f.HighWatermark {
+		h.broke(PastHigh, "%s got %v up to offset %d with the high watermark at %d", who, tp, f.Batches[n-1].NextOffset(), f.HighWatermark)
+	}
+	s := stream{who, tp}
+	if f.HighWatermark < h.highs[s] {
+		h.broke(HighBack, "%s was told that the high watermark of %v is %d after it was %d", who, tp, f.HighWatermark, h.highs[s])
+	}
+	h.highs[s] = f.HighWatermark
+}
+
+// floor is what the high watermark of tp must be by now; ended compares.
+func (h *history) floor(tp record.TopicPartition) record.Offset {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.part(tp).end
+}
+
+func (h *history) ended(who string, tp record.TopicPartition, floor, high record.Offset) {
+	if high < floor {
+		h.violate(StaleEnd, "%s was told that %v ends at %d, but offset %d had been acknowledged before", who, tp, high, floor-1)
+	}
+}
+
+// move wakes who waits. h.mu is held.
+func (h *history) move() {
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+// await returns when is says so, which is asked under h.mu, or when ctx ends.
+func (h *history) await(ctx context.Context, is func() bool) error {
+	for {
+		h.mu.Lock()
+		ok, moved := is(), h.moved
+		h.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// final compares all that was said about a partition with what is in it at the
+// end. who has read it.
+func (h *history) final(who string, tp record.TopicPartition, values []value) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.part(tp)
+	for o, v := range values {
+		h.place(who, tp, record.Offset(o), v).read = true
+	}
+	for o := len(values); o < len(p.at); o++ {
+		if s := p.at[o]; s.known && s.read {
+			h.broke(Vanished, "%v ends at %d for %s, but %s has read %v at offset %d", tp, len(values), who, s.who, s.value, o)
+		}
+	}
+	there := make(map[value]bool, len(values))
+	for _, v := range values {
+		there[v] = true
+	}
+	for _, w := range slices.Sorted(keys(p.outcomes)) {
+		for n, o := range p.outcomes[w] {
+			switch v := (value{w, int32(n)}); {
+			case o == acked && !there[v]:
+				h.broke(Lost, "%v of %v was acknowledged%s, and is not there at the end", v, tp, p.place(v))
+			case o == notWritten && there[v]:
+				h.broke(Lie, "%v of %v was reported as not written, and is there%s", v, tp, p.place(v))
+			case o == pending:
+				h.broke(Silent, "%v of %v has got no result", v, tp)
+			}
+		}
+	}
+	h.order(tp, values)
+}
+
+func (p *part) place(v value) string {
+	if o, ok := p.where[v]; ok {
+		return fmt.Sprintf(" at offset %d", o)
+	}
+	return ""
+}
+
+// order checks that what a writer has sent, and has got an ack for, is there in
+// that order. What has an unknown outcome may come late.
+func (h *history) order(tp record.TopicPartition, values []value) {
+	last := map[int32]int32{}
+	p := h.part(tp)
+	for o, v := range values {
+		if int(v.n) >= len(p.outcomes[v.writer]) || p.outcomes[v.writer][v.n] != acked {
+			continue
+		}
+		if n, ok := last[v.writer]; ok && v.n < n {
+			h.broke(Disorder, "%v of %v is at offset %d, behind %v", v, tp, o, value{v.writer, n})
+		}
+		last[v.writer] = v.n
+	}
+}
+
+// report returns what was counted and found.
+func (h *history) report() *Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.counts
+	r.Violations = slices.Clone(h.violations)
+	return &r
+}
+
+// found reports whether anything is wrong by now.
+func (h *history) found() bool {
+	select {
+	case <-h.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
+	return func(yield func(K) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}

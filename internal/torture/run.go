@@ -1,0 +1,229 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/quorumlog/quorumlog/cluster"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Run runs the torture and returns what it found. The error is about cfg, or
+// about a cluster that did not even start; a broken promise is in the report.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	before := runtime.NumGoroutine()
+	s := newStory(cfg.Log)
+	h := newHistory(s)
+	r := &run{
+		cfg: cfg, story: s, history: h, fleet: newFleet(cfg, h, s),
+		rng: rand.New(rand.NewPCG(cfg.Seed, 0)), faults: map[string]int{},
+	}
+	err := r.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.leaks(ctx, before)
+	report := h.report()
+	report.Config, report.Faults, report.LeaderChanges = cfg, r.faults, r.changes
+	if report.Failed() {
+		report.Story = s.String()
+	}
+	return report, nil
+}
+
+// run is one run under way.
+type run struct {
+	cfg     Config
+	story   *story
+	history *history
+	fleet   *fleet
+	rng     *rand.Rand
+	faults  map[string]int
+	changes int
+}
+
+func (r *run) run(ctx context.Context) error {
+	defer r.fleet.stopAll()
+	for _, m := range r.fleet.machines {
+		r.fleet.start(ctx, m)
+	}
+	if r.history.found() {
+		return nil
+	}
+	for _, t := range topics {
+		creating, cancel := context.WithTimeout(ctx, r.cfg.bound())
+		_, err := r.fleet.machines[0].node.Load().CreateTopic(creating, cluster.TopicConfig{
+			Name: t.name, Partitions: int(t.partitions), Replicas: r.cfg.Nodes, SegmentBytes: t.segmentBytes,
+		})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("seed %d: create topic %s: %w", r.cfg.Seed, t.name, err)
+		}
+	}
+
+	var writers, others sync.WaitGroup
+	writing, endWriting := context.WithCancel(ctx)
+	defer writers.Wait()
+	defer endWriting()
+	reading, endReading := context.WithCancel(ctx)
+	defer others.Wait()
+	defer endReading()
+	r.startWriters(writing, &writers)
+	r.startReaders(reading, &others)
+
+	r.breakThings(ctx)
+	r.fleet.heal(ctx)
+	r.verify(ctx, func() {
+		endWriting()
+		writers.Wait()
+	}, func() {
+		endReading()
+		others.Wait()
+	})
+	return nil
+}
+
+func (r *run) startWriters(ctx context.Context, wg *sync.WaitGroup) {
+	for i := range writerCount {
+		w := newWriter(int32(i), r.fleet, r.child())
+		wg.Go(func() { w.run(ctx) })
+	}
+}
+
+func (r *run) startReaders(ctx context.Context, wg *sync.WaitGroup) {
+	for i := range readerCount {
+		for _, tp := range partitions() {
+			rd := newReader(i, tp, r.fleet, r.child())
+			wg.Go(func() { rd.run(ctx) })
+		}
+	}
+	for g := range groupCount {
+		for i := range groupSize {
+			m := newMember(groupName(g), i, r.fleet, r.child())
+			wg.Go(func() { m.run(ctx) })
+		}
+	}
+}
+
+func groupName(g int) string { return fmt.Sprintf("group-%d", g) }
+
+// breakThings injects faults for the time of the run.
+func (r *run) breakThings(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Duration)
+	defer cancel()
+	c := &chaos{fleet: r.fleet, rng: r.child(), faults: r.faults}
+	c.run(ctx)
+}
+
+// child returns a source of chance of its own for one goroutine.
+func (r *run) child() *rand.Rand { return rand.New(rand.NewPCG(r.rng.Uint64(), r.rng.Uint64())) }
+
+// verify makes sure that everybody gets on and that all is there. It ends early
+// when something is wrong.
+func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
+	f := r.fleet
+	highs := map[record.TopicPartition]record.Offset{}
+	replicated := highs
+	steps := []struct {
+		what string
+		do   func(ctx context.Context) error
+	}{
+		{"every partition has a leader that every node finds", f.ready},
+		{"every node takes records", func(ctx context.Context) error {
+			for i := range f.machines {
+				w := newWriter(int32(writerCount+i), f, r.child())
+				w.client.home = i
+				if err := w.probe(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"the writers finish", func(context.Context) error {
+			endWriting()
+			return nil
+		}},
+		{"all nodes agree on the ends", func(ctx context.Context) (err error) {
+			highs, err = f.highs(ctx)
+			return err
+		}},
+		{"readers and groups get to the ends", func(ctx context.Context) error { return r.caughtUp(ctx, highs) }},
+		{"readers and groups finish", func(context.Context) error {
+			endReading()
+			return nil
+		}},
+		{"all is read again through every node", f.readAll},
+		{"the power comes back everywhere", func(ctx context.Context) error {
+			if r.rng.IntN(2) == 0 {
+				f.blackout(ctx, r.rng)
+			}
+			return f.ready(ctx)
+		}},
+		{"all is read once more", f.readAll},
+		{"the ends have not moved", func(ctx context.Context) error {
+			again, err := f.highs(ctx)
+			for tp, high := range highs {
+				if err == nil && again[tp] != high {
+					r.history.violate(Vanished, "%v ended at %d, and at %d after the loss of power", tp, high, again[tp])
+				}
+			}
+			if err == nil {
+				replicated, err = f.replicated(ctx, highs)
+			}
+			return err
+		}},
+	}
+	for _, s := range steps {
+		if r.history.found() || !f.within(ctx, s.what, s.do) {
+			return
+		}
+	}
+	for g := range groupCount {
+		for _, tp := range partitions() {
+			r.history.finalGroup(groupPart{groupName(g), tp})
+		}
+	}
+	f.settle(ctx)
+	f.stopAll()
+	r.changes = f.compare(ctx, replicated)
+}
+
+// caughtUp waits until every reader and every group is at the ends.
+func (r *run) caughtUp(ctx context.Context, highs map[record.TopicPartition]record.Offset) error {
+	h := r.history
+	for tp, high := range highs {
+		for i := range readerCount {
+			s := stream{fmt.Sprintf("reader %d", i), tp}
+			if err := h.await(ctx, func() bool { return h.streams[s] >= high }); err != nil {
+				return fmt.Errorf("%s is at %d of %d in %v: %w", s.who, h.position(s.who, tp), high, tp, err)
+			}
+		}
+		for g := range groupCount {
+			k := groupPart{groupName(g), tp}
+			if err := h.await(ctx, func() bool { return h.group(k).stored >= high }); err != nil {
+				return fmt.Errorf("%s is at %d of %d in %v: %w", k.group, h.stored(k), high, tp, err)
+			}
+		}
+	}
+	return nil
+}
+
+// leaks waits until as many goroutines are left as there were before.
+func (r *run) leaks(ctx context.Context, before int) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.bound())
+	defer cancel()
+	for runtime.NumGoroutine() > before {
+		if !pause(ctx, 20*time.Millisecond) {
+			r.history.violate(Leak, "%d, before it were %d\n%s", runtime.NumGoroutine(), before, stacks())
+			return
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package torture
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlog/quorumlog/cluster"
+	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/log"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/segment"
+)
+
+// heal ends every fault. Afterwards everybody must get on.
+func (f *fleet) heal(ctx context.Context) {
+	f.network.Heal()
+	for _, m := range f.machines {
+		if m.node.Load() == nil {
+			f.start(ctx, m)
+		}
+	}
+}
+
+// within runs something that must end without an error, in time.
+func (f *fleet) within(ctx context.Context, what string, do func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.bound())
+	defer cancel()
+	f.story.step("now %s", what)
+	err := do(ctx)
+	switch {
+	case err == nil:
+		return true
+	case ctx.Err() != nil:
+		f.history.violate(NoProgress, "%s: not within %v: %v\n%s", what, f.cfg.bound(), err, stacks())
+	default:
+		f.history.violate(NoProgress, "%s: %v", what, err)
+	}
+	return false
+}
+
+// ready waits until each node reaches every partition's leader.
+func (f *fleet) ready(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, m := range f.machines {
+		n := m.node.Load()
+		if n == nil {
+			return fmt.Errorf("%s does not run", m.id)
+		}
+		for _, t := range topics {
+			g.Go(func() error { return n.WaitReady(ctx, t.name) })
+		}
+	}
+	return g.Wait()
+}
+
+// highs returns the high watermarks, on which all nodes must agree.
+func (f *fleet) highs(ctx context.Context) (map[record.TopicPartition]record.Offset, error) {
+	highs := map[record.TopicPartition]record.Offset{}
+	for _, tp := range partitions() {
+		for i, n := range f.running() {
+			floor := f.history.floor(tp)
+			_, high, err := n.Offsets(ctx, tp)
+			if err != nil {
+				return nil, err
+			}
+			f.history.ended(f.machines[i].id, tp, floor, high)
+			if before, ok := highs[tp]; ok && before != high {
+				return nil, fmt.Errorf("%v ends at %d for %s, before it was %d", tp, high, f.machines[i].id, before)
+			}
+			highs[tp] = high
+		}
+	}
+	return highs, nil
+}
+
+// readAll reads everything through every node and compares.
+func (f *fleet) readAll(ctx context.Context) error {
+	for _, m := range f.machines {
+		src := f.cfg.WrapSource(m.node.Load())
+		for _, t := range topics {
+			all := map[record.TopicPartition][]value{}
+			for rec, err := range consumer.Read(ctx, src, t.name, consumer.UntilEnd()) {
+				if err != nil {
+					return fmt.Errorf("read %s through %s: %w", t.name, m.id, err)
+				}
+				tp := rec.TopicPartition()
+				v, err := parse(tp, rec.Value)
+				if err != nil {
+					f.history.violate(BadData, "%s at the end, offset %d: %v", m.id, rec.Offset, err)
+					continue
+				}
+				if int(rec.Offset) != len(all[tp]) {
+					f.history.violate(Skipped, "%s at the end got offset %d of %v, want %d", m.id, rec.Offset, tp, len(all[tp]))
+				}
+				all[tp] = append(all[tp], v)
+			}
+			for p := range t.partitions {
+				tp := record.TopicPartition{Topic: t.name, Partition: p}
+				f.history.final(m.id, tp, all[tp])
+			}
+		}
+	}
+	return nil
+}
+
+// blackout takes the power from all machines at once and starts them in any order.
+func (f *fleet) blackout(ctx context.Context, rng *rand.Rand) {
+	for _, m := range f.machines {
+		f.powerOff(m, uint64(rng.IntN(3)))
+	}
+	for _, i := range rng.Perm(len(f.machines)) {
+		f.start(ctx, f.machines[i])
+	}
+}
+
+// settle waits until the replicas of each partition take the same space, or for
+// a while; compare judges.
+func (f *fleet) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.bound())
+	defer cancel()
+	for !f.sameSize() && pause(ctx, 50*time.Millisecond) {
+	}
+}
+
+func (f *fleet) sameSize() bool {
+	for dir, holders := range f.replicas() {
+		sizes := map[int64]bool{}
+		for _, m := range holders {
+			var size int64
+			names, _ := m.disk.List(dir) // it changes while we look
+			for _, name := range names {
+				if strings.HasSuffix(name, ".log") {
+					b, _ := m.disk.ReadFile(path.Join(dir, name))
+					size += int64(len(b))
+				}
+			}
+			sizes[size] = true
+		}
+		if len(sizes) > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// replicas returns the directories of partitions, and which machines have them.
+func (f *fleet) replicas() map[string][]*machine {
+	holders := map[string][]*machine{}
+	for _, m := range f.machines {
+		dir := path.Join(dataDir, "partitions")
+		names, err := m.disk.List(dir)
+		if err != nil {
+			f.history.violate(Unopened, "%s of %s: %v", dir, m.id, err)
+		}
+		for _, name := range names {
+			holders[path.Join(dir, name)] = append(holders[path.Join(dir, name)], m)
+		}
+	}
+	return holders
+}
+
+// stopAll stops all nodes in peace.
+func (f *fleet) stopAll() {
+	var g errgroup.Group
+	for _, m := range f.machines {
+		g.Go(func() error { f.stop(m); return nil })
+	}
+	_ = g.Wait()
+}
+
+// replicated returns the high watermarks of all partitions, the cluster's own too.
+func (f *fleet) replicated(ctx context.Context, highs map[record.TopicPartition]record.Offset) (map[record.TopicPartition]record.Offset, error) {
+	all := maps.Clone(highs)
+	n := f.machines[0].node.Load()
+	for _, topic := range []string{cluster.MetadataTopic, cluster.OffsetsTopic} {
+		count := 1
+		if topic == cluster.OffsetsTopic {
+			var err error
+			if count, err = n.Partitions(ctx, topic); err != nil {
+				return nil, err
+			}
+		}
+		for p := range count {
+			tp := record.TopicPartition{Topic: topic, Partition: int32(p)}
+			_, high, err := n.Offsets(ctx, tp)
+			if err != nil {
+				return nil, err
+			}
+			all[tp] = high
+		}
+	}
+	return all, nil
+}
+
+// compare compares the replicas of each partition on their disks, byte by byte
+// below the high watermark, and returns how many changes of leader they have seen.
+func (f *fleet) compare(ctx context.Context, highs map[record.TopicPartition]record.Offset) (changes int) {
+	holders := f.replicas()
+	for _, dir := range slices.Sorted(keys(holders)) {
+		base := path.Base(dir)
+		for tp, high := range highs {
+			if !strings.HasPrefix(base, tp.Topic+".") || !strings.HasSuffix(base, fmt.Sprintf("-%d", tp.Partition)) {
+				continue
+			}
+			if want := f.replicasOf(tp.Topic); len(holders[dir]) != want {
+				f.history.violate(Diverged, "%s is on %d machines, want %d", dir, len(holders[dir]), want)
+			}
+			changes += f.compareOne(ctx, dir, holders[dir], high)
+		}
+	}
+	return changes
+}
+
+// replicasOf is on how many machines a topic is.
+func (f *fleet) replicasOf(topic string) int {
+	if topic == cluster.OffsetsTopic {
+		return min(3, len(f.machines))
+	}
+	return len(f.machines)
+}
+
+func (f *fleet) compareOne(ctx context.Context, dir string, holders []*machine, high record.Offset) (changes int) {
+	var logs []*log.Log
+	for _, m := range holders {
+		l, err := f.openLog(ctx, m, dir)
+		if err != nil {
+			f.history.violate(Unopened, "%s of %s: %v", dir, m.id, err)
+			return 0
+		}
+		defer l.Close()
+		if end := l.Bounds().End; end < high {
+			f.history.violate(Diverged, "%s of %s ends at %d, below the high watermark %d", dir, m.id, end, high)
+		}
+		logs = append(logs, l)
+	}
+	first := record.EntryNumber(1)
+	next := logs[0].Bounds().Next
+	for _, l := range logs {
+		first, next = max(first, l.Bounds().First), min(next, l.Bounds().Next)
+	}
+	var term uint64
+	for n := first; n < next; n++ {
+		var want segment.Entry
+		for i, l := range logs {
+			e, err := l.ReadEntry(n)
+			if err != nil {
+				f.history.violate(Diverged, "%s of %s: entry %d: %v", dir, holders[i].id, n, err)
+				return changes
+			}
+			if i == 0 {
+				want = e
+			}
+			if e.Term == want.Term && e.Kind == want.Kind && e.Offset == want.Offset && bytes.Equal(e.Data, want.Data) {
+				continue
+			}
+			if e.Offset < high || want.Offset < high {
+				f.history.violate(Diverged, "%s: entry %d is %v at offset %d of term %d on %s, and %v at offset %d of term %d on %s", dir, n,
+					e.Kind, e.Offset, e.Term, holders[i].id, want.Kind, want.Offset, want.Term, holders[0].id)
+			}
+			return changes // above the high watermark nothing was promised
+		}
+		if n > first && want.Term != term {
+			changes++
+		}
+		term = want.Term
+	}
+	return changes
+}
+
+// openLog opens a partition's log as its owner would.
+func (f *fleet) openLog(ctx context.Context, m *machine, dir string) (*log.Log, error) {
+	names, err := m.disk.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, ".log") })
+	if i < 0 {
+		return nil, fmt.Errorf("it has no segment: %q", names)
+	}
+	b, err := m.disk.ReadFile(path.Join(dir, names[i]))
+	if err != nil {
+		return nil, err
+	}
+	h, err := segment.DecodeHeader(b)
+	if err != nil {
+		return nil, err
+	}
+	return log.Open(ctx, dir, log.Config{FS: m.disk, TopicID: h.TopicID, Partition: h.Partition})
+}
+
+// stacks returns what every goroutine is doing.
+func stacks() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
