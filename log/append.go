@@ -36,7 +36,10 @@ func (l *Log) Append(entries []segment.Entry) error {
 		return fmt.Errorf("append entry %d: %w", entries[0].Number, err)
 	}
 	l.publish()
-	l.flusher.wake()
+	if l.cfg.Flush > 0 && !l.unsynced {
+		l.unsynced = true
+		l.flusher.add(l)
+	}
 	return nil
 }
 

@@ -23,8 +23,11 @@ type Config struct {
 	// IndexBytes is about how many bytes of entries lie between two slots of
 	// the index. Default 4 KiB.
 	IndexBytes int64
-	Flush      FlushPolicy  // default FlushEach
-	Logger     *slog.Logger // what an operator should know; default silent
+	Flush      FlushPolicy // default FlushEach
+	// Flusher syncs for FlushEvery; share one among all logs of a node. Default:
+	// one of the log's own.
+	Flusher *Flusher
+	Logger  *slog.Logger // what an operator should know; default silent
 }
 
 // Bounds of SegmentBytes. The upper one keeps positions far from 32 bits, with

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 )
 
 // Log is one partition's log on one node. See the package comment for who may
-// call what at once. With FlushEvery it owns one goroutine, which Close ends.
+// call what at once. With FlushEvery it owns a Flusher if it was given none,
+// which Close ends.
 type Log struct {
 	cfg    Config
 	dir    string
@@ -22,13 +24,14 @@ type Log struct {
 	closed atomic.Bool
 	places places
 
-	mu      sync.Mutex         // held by whoever writes; guards what follows
-	tail    view               // what is on disk; published when all of a call is done
-	durable record.EntryNumber // entries below it are known to be on disk
-	writer  segment.Writer
-	failed  error // sticky: why the log takes no more writes
+	flusher *Flusher // the log's own, or shared
 
-	flusher flusher
+	mu       sync.Mutex         // held by whoever writes; guards what follows
+	tail     view               // what is on disk; published when all of a call is done
+	durable  record.EntryNumber // entries below it are known to be on disk
+	unsynced bool               // the flusher knows of entries above
+	writer   segment.Writer
+	failed   error // sticky: why the log takes no more writes
 }
 
 // Bounds says what a log holds. It has no entries when First == Next, no
@@ -48,13 +51,12 @@ func Open(ctx context.Context, dir string, cfg Config) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("log in %s: %w", dir, err)
 	}
-	l := &Log{cfg: cfg.withDefaults(), dir: dir}
+	l := &Log{cfg: cfg.withDefaults(), dir: dir, flusher: cmp.Or(cfg.Flusher, NewFlusher())}
 	if err := l.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log in %s: %w", dir, err), l.release())
 	}
 	l.durable = l.tail.active.ext.NextEntry
 	l.publish()
-	l.flusher.start(l)
 	return l, nil
 }
 
@@ -88,7 +90,10 @@ func (l *Log) Close() error {
 	}
 	err = errors.Join(err, l.release())
 	l.mu.Unlock()
-	l.flusher.stop()
+	l.flusher.forget(l)
+	if l.cfg.Flusher == nil {
+		l.flusher.Close()
+	}
 	return err
 }
 
