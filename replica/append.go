@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -88,8 +89,9 @@ func (r *Replica) admit(ctx context.Context, b record.Batch, opt AppendOptions) 
 	if err := b.Check(); err != nil {
 		return err
 	}
-	if b.Count() == 0 {
-		return fmt.Errorf("%v: %w: the batch holds no record", r.cfg.TopicPartition, record.ErrInvalid)
+	// Only compaction may leave gaps between offsets, and an empty batch none.
+	if n := int64(b.NextOffset() - b.BaseOffset()); b.Count() == 0 || int64(b.Count()) != n {
+		return fmt.Errorf("%v: %w: the batch holds %d records in %d offsets", r.cfg.TopicPartition, record.ErrInvalid, b.Count(), n)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -189,16 +191,19 @@ func (r *Replica) unstage(end record.Offset, proposals []*proposal) {
 func (r *Replica) stored(proposals []*proposal) {
 	for _, p := range proposals {
 		if p.opt.Acks == record.AckLeader && !p.verdict.duplicate {
-			r.finish(p, p.appended(), p.verdict.err)
+			r.finish(p, r.appended(p), p.verdict.err)
 		}
 	}
 }
 
-func (p *proposal) appended() record.Appended {
+func (r *Replica) appended(p *proposal) record.Appended {
 	if p.opt.Acks == record.AckNone {
 		return record.Appended{BaseOffset: record.NoOffset}
 	}
-	return record.Appended{BaseOffset: p.base, LeaderEpoch: p.epoch, Duplicate: p.verdict.duplicate}
+	return record.Appended{
+		BaseOffset: p.base, LeaderEpoch: p.epoch, Duplicate: p.verdict.duplicate,
+		Synced: r.cfg.Flush == log.FlushEach, // on the other replicas too: the policy is the topic's
+	}
 }
 
 // settle waits for Raft's word on each proposal, in the order of the log. It is
@@ -213,7 +218,7 @@ func (r *Replica) settle() {
 			r.handOver()
 		}
 		p.gone = p.gone || !p.placed
-		placed, v, appended := p.placed, p.verdict, p.appended()
+		placed, v, appended := p.placed, p.verdict, r.appended(p)
 		r.mu.Unlock()
 		switch {
 		case v.err != nil: // a no-op took its place, so it is not in the log whatever becomes of that

@@ -37,6 +37,7 @@ type Config struct {
 	ElectionTimeout time.Duration
 	SegmentBytes    int64           // as log.Config
 	Flush           log.FlushPolicy // as log.Config
+	Flusher         *log.Flusher    // as log.Config
 	Logger          *slog.Logger    // default silent
 }
 

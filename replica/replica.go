@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg.Logger = cfg.Logger.With("partition", cfg.TopicPartition.String(), "node", cfg.Node)
 	l, err := log.Open(ctx, cfg.Dir, log.Config{
 		FS: cfg.FS, TopicID: cfg.TopicID, Partition: cfg.TopicPartition.Partition,
-		SegmentBytes: cfg.SegmentBytes, Flush: cfg.Flush, Logger: cfg.Logger,
+		SegmentBytes: cfg.SegmentBytes, Flush: cfg.Flush, Flusher: cfg.Flusher, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
