@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/replica"
 )
 
@@ -22,10 +23,12 @@ import (
 //	votes.db    terms and votes of all Raft groups
 //	partitions/ one directory a partition
 type home struct {
-	fs     vfs.FS
-	dir    string
-	lock   io.Closer
-	stable *replica.Stable
+	fs      vfs.FS
+	disk    io.Closer // what fs stands on; nil in memory
+	dir     string
+	lock    io.Closer
+	stable  *replica.Stable
+	flusher *log.Flusher // of all partitions
 }
 
 // DirError says why a directory cannot hold a node's data.
@@ -64,7 +67,7 @@ func openHome(fsys vfs.FS, dir, id string, openStable func(string) (*replica.Sta
 	if err != nil {
 		return nil, &DirError{Dir: dir, Err: err}
 	}
-	h := &home{fs: fsys, dir: filepath.ToSlash(abs)}
+	h := &home{fs: fsys, dir: filepath.ToSlash(abs), flusher: log.NewFlusher()}
 	if err := h.open(id, openStable); err != nil {
 		return nil, errors.Join(&DirError{Dir: dir, Err: err}, h.Close())
 	}
@@ -113,6 +116,7 @@ func (h *home) identify(id string) error {
 
 // Close gives the directory free. Everything in it must be closed before.
 func (h *home) Close() error {
+	h.flusher.Close()
 	var errs []error
 	if h.stable != nil {
 		errs = append(errs, h.stable.Close())
@@ -120,6 +124,9 @@ func (h *home) Close() error {
 	if h.lock != nil {
 		errs = append(errs, h.lock.Close())
 	}
-	h.stable, h.lock = nil, nil
+	if h.disk != nil {
+		errs = append(errs, h.disk.Close())
+	}
+	h.stable, h.lock, h.disk = nil, nil, nil
 	return errors.Join(errs...)
 }

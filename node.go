@@ -39,10 +39,12 @@ func Open(dir string, cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h, err := openHome(vfs.NewCapped(vfs.OS, vfs.DefaultLimit()), dir, cfg.ID, replica.OpenStable)
+	disk := vfs.NewOS()
+	h, err := openHome(vfs.NewCapped(disk, vfs.DefaultLimit()), dir, cfg.ID, replica.OpenStable)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, disk.Close())
 	}
+	h.disk = disk
 	return open(h, cfg)
 }
 
@@ -75,7 +77,7 @@ func open(h *home, cfg Config) (*Node, error) {
 	c, err := cluster.Open(context.Background(), cluster.Config{
 		ID: cfg.ID, FS: h.fs, Dir: h.dir, Stable: h.stable, Endpoint: endpoint, Peers: cfg.peers(),
 		AutoCreate: !cfg.NoAutoCreate, Defaults: cfg.Defaults,
-		ElectionTimeout: cfg.ElectionTimeout, Logger: cfg.Logger,
+		ElectionTimeout: cfg.ElectionTimeout, Flusher: h.flusher, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, endpoint.Close(), h.Close())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 	"github.com/quorumlog/quorumlog/transport"
@@ -35,6 +36,7 @@ type Config struct {
 	Defaults TopicConfig
 	// ElectionTimeout as in replica.Config. Default 500 ms.
 	ElectionTimeout time.Duration
+	Flusher         *log.Flusher // of all partitions; default: one each, as in log.Config
 	Logger          *slog.Logger // default silent
 }
 

@@ -83,14 +83,24 @@ func getProduceRequest(b []byte) (k partitionKey, acks record.Acks, batch record
 	return getPartitionKey(b), record.Acks(b[partitionKeySize]), record.Batch(b[produceRequestSize:]), nil
 }
 
+// Flags of an answer to produce.
+const (
+	flagDuplicate = 1 << iota
+	flagSynced
+)
+
 func putProduceAnswer(a record.Appended) []byte {
 	b := append(make([]byte, 0, produceAnswerSize), answerOK)
 	b = binary.BigEndian.AppendUint64(b, uint64(a.BaseOffset))
 	b = binary.BigEndian.AppendUint32(b, uint32(a.LeaderEpoch))
+	var flags byte
 	if a.Duplicate {
-		return append(b, 1)
+		flags |= flagDuplicate
 	}
-	return append(b, 0)
+	if a.Synced {
+		flags |= flagSynced
+	}
+	return append(b, flags)
 }
 
 func getProduceAnswer(b []byte) (record.Appended, error) {
@@ -101,7 +111,8 @@ func getProduceAnswer(b []byte) (record.Appended, error) {
 	return record.Appended{
 		BaseOffset:  record.Offset(binary.BigEndian.Uint64(b)),
 		LeaderEpoch: record.LeaderEpoch(binary.BigEndian.Uint32(b[8:])),
-		Duplicate:   b[12] != 0,
+		Duplicate:   b[12]&flagDuplicate != 0,
+		Synced:      b[12]&flagSynced != 0,
 	}, nil
 }
 

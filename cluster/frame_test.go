@@ -29,7 +29,7 @@ func TestProduceFramesHoldWhatWasPutIn(t *testing.T) {
 	require.Equal(t, key, k)
 	require.Equal(t, record.AckLeader, acks)
 	require.Equal(t, batch, b)
-	for _, a := range []record.Appended{{BaseOffset: 1 << 40, LeaderEpoch: 9}, {BaseOffset: record.NoOffset, Duplicate: true}} {
+	for _, a := range []record.Appended{{BaseOffset: 1 << 40, LeaderEpoch: 9}, {BaseOffset: record.NoOffset, Duplicate: true}, {Synced: true}, {Duplicate: true, Synced: true}} {
 		got, err := getProduceAnswer(putProduceAnswer(a))
 		require.NoError(t, err)
 		require.Equal(t, a, got)

@@ -64,7 +64,10 @@ func (b *batch) result(i int) (Result, error) {
 	if b.failure != nil {
 		return Result{}, b.failure
 	}
-	r := Result{Topic: b.pt.tp.Topic, Partition: b.pt.tp.Partition, Offset: b.answer.BaseOffset, Duplicate: b.answer.Duplicate}
+	r := Result{
+		Topic: b.pt.tp.Topic, Partition: b.pt.tp.Partition, Offset: b.answer.BaseOffset,
+		Duplicate: b.answer.Duplicate, Synced: b.answer.Synced,
+	}
 	if r.Offset != record.NoOffset {
 		r.Offset += record.Offset(i)
 	}

@@ -15,6 +15,7 @@ type Result struct {
 	Partition int32
 	Offset    record.Offset // NoOffset with AckNone, or when a duplicate's offset is forgotten
 	Duplicate bool          // an earlier try had been written already
+	Synced    bool          // as record.Appended: no power cut takes it any more
 }
 
 // Producer sends records to a cluster. See the package comment.

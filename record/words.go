@@ -149,6 +149,10 @@ type Appended struct {
 	BaseOffset  Offset // of the first record; NoOffset with AckNone
 	LeaderEpoch LeaderEpoch
 	Duplicate   bool // it was in the log already, at BaseOffset
+	// Synced: on disk with fsync on every replica that the ack waited for, so
+	// that no power cut takes it there. False under a flush policy that syncs
+	// later, and with AckNone.
+	Synced bool
 }
 
 // Isolation says what a reader sees of transactions. The zero value is the safe one.
