@@ -189,16 +189,19 @@ func (l *Log) recoverActive(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	known, err := p.seg.LoadIndex(size)
-	if err != nil {
-		known = p.seg.Empty()
-		if !errors.Is(err, fs.ErrNotExist) {
-			l.cfg.Logger.Warn("index not used", "segment", p.seg.File(), "reason", err)
-			l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, path.Base(p.seg.Name(""))+segment.IndexSuffix)
-			if err := p.seg.DropIndex(); err != nil {
-				return err
-			}
+	known, why := p.seg.LoadIndex(size)
+	durable := known // the index says that this much was on disk
+	if why == nil {
+		fits, err := p.seg.Fits(known)
+		if err != nil {
+			return err
 		}
+		if !fits {
+			why = errors.New("index does not fit the end of the segment")
+		}
+	}
+	if why != nil {
+		known = p.seg.Empty()
 	}
 	x, reason, err := p.seg.Scan(ctx, known, size)
 	if err != nil {
@@ -206,20 +209,30 @@ func (l *Log) recoverActive(ctx context.Context, p *part) error {
 	}
 	l.report.ScannedBytes += x.Size - known.Size
 	p.ext = x
+	if reason != "" {
+		later, damaged, err := p.seg.Damaged(ctx, x, size)
+		if err != nil {
+			return err
+		}
+		if !damaged {
+			later.Offset = durable.NextOffset
+		}
+		if damaged || x.Size < durable.Size {
+			return &CorruptError{File: p.seg.File(), Position: x.Size, From: x.NextOffset, To: later.Offset, Reason: reason}
+		}
+	}
+	if why != nil && !errors.Is(why, fs.ErrNotExist) {
+		l.cfg.Logger.Warn("index not used", "segment", p.seg.File(), "reason", why)
+		l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, path.Base(p.seg.Name(""))+segment.IndexSuffix)
+		if err := p.seg.DropIndex(); err != nil {
+			return err
+		}
+	}
 	if reason == "" {
 		if x.Size == known.Size {
 			return nil // the index says that it is on disk
 		}
 		return p.seg.Sync()
-	}
-	later, damaged, err := p.seg.Damaged(ctx, x, size)
-	if err != nil {
-		return err
-	}
-	if damaged {
-		return &CorruptError{
-			File: p.seg.File(), Position: x.Size, From: x.NextOffset, To: max(x.NextOffset, later.Offset), Reason: reason,
-		}
 	}
 	l.report.CutBytes = size - x.Size
 	l.cfg.Logger.Warn("torn tail cut off", "segment", p.seg.File(), "position", x.Size, "bytes", size-x.Size, "reason", reason)

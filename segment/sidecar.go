@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorumlog/quorumlog/index"
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/record"
 )
 
 // SaveIndex writes the .index for x, of which all must have been synced. On an
@@ -20,8 +21,9 @@ func (s *Segment) SaveIndex(x Extent) error {
 // Indexed returns how many bytes of the file the .index speaks of, 0 without one.
 func (s *Segment) Indexed() int64 { return s.indexed }
 
-// LoadIndex returns the extent that the .index speaks of, if the file, which has
-// size bytes, agrees with it. An error says why it cannot be used.
+// LoadIndex returns the extent that the .index speaks of, if it is whole, of this
+// segment, and speaks of no more than the size bytes that the file has. An error
+// says why it cannot be used.
 func (s *Segment) LoadIndex(size int64) (Extent, error) {
 	b, err := s.fsys.ReadFile(s.path + IndexSuffix)
 	if err != nil {
@@ -39,35 +41,31 @@ func (s *Segment) LoadIndex(size int64) (Extent, error) {
 	case x.Size > size:
 		return Extent{}, fmt.Errorf("index speaks of %d bytes, there are %d", x.Size, size)
 	}
-	if err := s.checkEnd(x); err != nil {
-		return Extent{}, err
-	}
 	s.indexed = x.Size
 	return x, nil
 }
 
-// checkEnd goes from the last slot to the end of x: they must fit each other.
-func (s *Segment) checkEnd(x Extent) error {
+// Fits goes from the last slot of the index to the end of x, and reports
+// whether the entries there are what the index says. An error is of the disk.
+func (s *Segment) Fits(x Extent) (bool, error) {
 	at, ok := x.Index.Last()
 	if !ok {
-		if e := s.Empty(); x.end() != e.end() || x.LastTerm != e.LastTerm {
-			return errors.New("index without slots")
-		}
-		return nil
+		e := s.Empty()
+		return x.end() == e.end() && x.LastTerm == e.LastTerm, nil
 	}
 	w := s.walker(x)
 	defer w.done()
 	for {
-		f, next, err := w.step(at)
+		f, err := w.header(at)
+		if errors.Is(err, record.ErrCorrupt) {
+			return false, nil
+		}
 		if err != nil {
-			return err
+			return false, err
 		}
-		if next.Position == x.Size {
-			if next.Entry != x.NextEntry || f.term != x.LastTerm {
-				return errors.New("index does not fit the end of the segment")
-			}
-			return nil
+		at = f.behind(at)
+		if at.Position == x.Size {
+			return at.Entry == x.NextEntry && f.term == x.LastTerm, nil
 		}
-		at = next
 	}
 }
