@@ -14,7 +14,10 @@ type window struct {
 
 // bytes returns n bytes at pos, less where the file ends. They are good until the next call.
 func (w *window) bytes(pos int64, n int) ([]byte, error) {
-	n = int(min(int64(n), max(w.end-pos, 0)))
+	if pos >= w.end {
+		return nil, nil
+	}
+	n = int(min(int64(n), w.end-pos))
 	if pos < w.pos || pos+int64(n) > w.pos+int64(len(w.have)) {
 		if err := w.read(pos, n); err != nil {
 			return nil, err
