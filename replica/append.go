@@ -209,8 +209,9 @@ func (r *Replica) appended(p *proposal) record.Appended {
 // settle waits for Raft's word on each proposal, in the order of the log. It is
 // the replica's own goroutine and ends when handed is closed.
 func (r *Replica) settle() {
+	answers := r.answers()
 	for p := range r.handed {
-		err := p.future.Error()
+		err := answers.wait(p.future)
 		r.mu.Lock()
 		r.inFlight--
 		r.forget(p)

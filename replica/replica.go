@@ -32,6 +32,8 @@ type Replica struct {
 	started     chan struct{} // closed when raft is set, or will never be
 	wg          sync.WaitGroup
 	closing     sync.Once
+	ending      sync.Once     // of Raft
+	ended       chan struct{} // closed when Raft has
 
 	moved   signal // the high watermark moved, or the replica ended
 	changed signal // leadership changed, or the replica ended
@@ -76,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		return nil, err
 	}
 	r := &Replica{
-		cfg: cfg, started: make(chan struct{}),
+		cfg: cfg, started: make(chan struct{}), ended: make(chan struct{}),
 		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), producers: producers{}, proposals: map[uint64]*proposal{},
 	}
 	r.store = &store{rep: r, log: l, booting: true}
@@ -273,8 +275,7 @@ func (r *Replica) fail(err error) {
 	go func() { // Raft waits for its own goroutines, and this may be one of them
 		<-r.started
 		if r.raft != nil {
-			r.raft.Shutdown()
-			_ = r.transport.Close()
+			r.shutdown()
 		}
 		r.refuseQueue(r.failed)
 	}()
@@ -303,12 +304,10 @@ func (r *Replica) Close() error {
 				r.checkpoint() // before the transfer, during which Raft makes none
 			}
 			if r.leads() && len(r.raft.GetConfiguration().Configuration().Servers) > 1 {
-				_ = r.raft.LeadershipTransfer().Error() // if nobody can take over, an election will
+				_ = r.answers().wait(r.raft.LeadershipTransfer()) // if nobody can take over, an election will
 			}
 		}
-		ended := r.raft.Shutdown()
-		_ = r.transport.Close()
-		_ = ended.Error()
+		r.shutdown()
 		close(r.handed)
 		r.wg.Wait()
 		r.changed.fire()
@@ -375,12 +374,12 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 	return record.LeaderEpoch(term), record.Offset(r.high.Load()), nil
 }
 
-// await waits for Raft's word, which comes when leadership is lost at the
-// latest, or for ctx to end; after is called when Raft is done with it.
+// await waits for Raft's word, which comes when leadership is lost or Raft ends
+// at the latest, or for ctx to end; after is called when Raft is done with it.
 func (r *Replica) await(ctx context.Context, f raft.Future, after func()) error {
 	done := make(chan error, 1)
 	go func() {
-		done <- f.Error()
+		done <- r.answers().wait(f)
 		after()
 	}()
 	select {

@@ -1,0 +1,69 @@
+package replica
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// TestEveryAppendIsAnsweredWhenTheReplicaStops fails a sync while Raft's queue
+// is full. Raft forgets what it holds then, and Close must end all the same.
+func TestEveryAppendIsAnsweredWhenTheReplicaStops(t *testing.T) {
+	for range 20 {
+		c := newTrio(t, "a")
+		lead := c.leader()
+		hold, held := make(chan struct{}), make(chan struct{}, 1)
+		c.disks["a"].(*vfs.Mem).Fail(func(op vfs.Op, name string) error {
+			if op != vfs.OpSync || !strings.HasSuffix(name, ".log") {
+				return nil
+			}
+			select {
+			case held <- struct{}{}:
+			default:
+			}
+			<-hold
+			return errors.New("the disk is on fire")
+		})
+		var answers []<-chan outcome
+		answers = append(answers, lead.send(buildBatch(t, 7, 0, 0, 1), AppendOptions{}))
+		<-held
+		for i := range 300 {
+			answers = append(answers, lead.send(buildBatch(t, record.ProducerID(100+i), 0, 0, 1), AppendOptions{}))
+		}
+		close(hold)
+		for _, ch := range answers {
+			require.Error(t, c.get(ch).err)
+		}
+		closed := make(chan struct{})
+		go func() { c.stop("a"); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "close does not end")
+		}
+	}
+}
+
+// TestFuturesOfRaftCanBeMadeToEndWithIt pins what answers.wait relies on.
+func TestFuturesOfRaftCanBeMadeToEndWithIt(t *testing.T) {
+	c := newTrio(t, "a", "b", "c")
+	lead := c.leader()
+	for name, f := range map[string]raft.Future{
+		"apply":    lead.raft.ApplyLog(raft.Log{}, 0),
+		"barrier":  lead.raft.Barrier(0),
+		"transfer": lead.raft.LeadershipTransfer(),
+	} {
+		answers := lead.answers()
+		_ = answers.wait(f)
+		require.NotNil(t, answers.path, name)
+		require.Equal(t, answers.ended, reflect.ValueOf(f).Elem().FieldByName("ShutdownCh").Interface(), name)
+	}
+}
