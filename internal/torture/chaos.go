@@ -62,6 +62,22 @@ var faults = []fault{
 			m.disk.SetCapacity(vfs.Unlimited)
 		})
 	}},
+	{"restart on a full disk", 2, true, func(c *chaos, ctx context.Context, m *machine) {
+		room := c.rng.Int64N(300)
+		c.step("the disk of %s has %d bytes left", m.id, room)
+		m.disk.SetCapacity(m.disk.Used() + room)
+		if c.rng.IntN(2) == 0 {
+			c.fleet.stop(m)
+		} else {
+			c.fleet.powerOff(m, c.rebootSeed())
+		}
+		c.fleet.start(ctx, m)
+		disk := m.disk
+		c.later(m, func() {
+			c.step("the disk of %s has space", m.id)
+			disk.SetCapacity(vfs.Unlimited)
+		})
+	}},
 	{"disk error", 3, true, func(c *chaos, ctx context.Context, m *machine) {
 		n := c.rng.IntN(100)
 		c.step("write %d of %s will fail", n, m.id)
@@ -138,11 +154,9 @@ var faults = []fault{
 
 // run injects faults until ctx ends or something is found, and then mends all.
 func (c *chaos) run(ctx context.Context) {
-	total := 0
-	for _, f := range faults {
-		total += f.weight
-	}
-	for !c.fleet.history.found() && pause(ctx, time.Duration(20+c.rng.IntN(280))*time.Millisecond) {
+	faults, total := c.choice()
+	temper := c.fleet.cfg.temper()
+	for !c.fleet.history.found() && pause(ctx, 10*time.Millisecond+c.upTo(temper.calm)) {
 		c.mendDue()
 		n := c.rng.IntN(total)
 		i := slices.IndexFunc(faults, func(f fault) bool { n -= f.weight; return n < 0 })
@@ -157,6 +171,17 @@ func (c *chaos) run(ctx context.Context) {
 		f.inject(c, context.WithoutCancel(ctx), m)
 	}
 	c.mendAll()
+}
+
+// choice returns the faults to inject, and their weights together.
+func (c *chaos) choice() (chosen []fault, total int) {
+	for _, f := range faults {
+		if only := c.fleet.cfg.Only; len(only) == 0 || slices.Contains(only, f.name) {
+			chosen = append(chosen, f)
+			total += f.weight
+		}
+	}
+	return chosen, total
 }
 
 func (c *chaos) step(format string, args ...any) { c.fleet.story.step(format, args...) }
@@ -182,12 +207,14 @@ func (c *chaos) budget() int {
 
 // later mends a fault in a while; sooner if it costs the quorum.
 func (c *chaos) later(m *machine, do func()) {
-	d := time.Duration(50+c.rng.IntN(3000)) * time.Millisecond
+	most := c.fleet.cfg.temper().outage
 	if m != nil && c.budget() <= 0 {
-		d = time.Duration(50+c.rng.IntN(600)) * time.Millisecond
+		most = min(most, 600*time.Millisecond)
 	}
-	c.mends = append(c.mends, mend{time.Now().Add(d), m, do})
+	c.mends = append(c.mends, mend{time.Now().Add(50*time.Millisecond + c.upTo(most)), m, do})
 }
+
+func (c *chaos) upTo(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d))) }
 
 // heal mends the network in a while; that ends all its faults at once.
 func (c *chaos) heal(m *machine) {

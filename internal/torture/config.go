@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/consumer"
@@ -20,6 +22,8 @@ type Config struct {
 	// Slow multiplies every time that a slow machine, or the race detector,
 	// needs more of. Default 1.
 	Slow int
+	// Only names the faults to inject. Default: all there are.
+	Only []string
 	// Log gets each step as it happens, if set.
 	Log func(step string)
 
@@ -59,6 +63,11 @@ func (c Config) Validate() error {
 	if c.Duration < 0 {
 		errs = append(errs, fmt.Errorf("Duration is %v, want more than 0", c.Duration))
 	}
+	for _, name := range c.Only {
+		if !slices.ContainsFunc(faults, func(f fault) bool { return f.name == name }) {
+			errs = append(errs, fmt.Errorf("there is no fault %q", name))
+		}
+	}
 	if c.Slow < 1 {
 		errs = append(errs, fmt.Errorf("Slow is %d, want at least 1", c.Slow))
 	}
@@ -95,6 +104,21 @@ const (
 // bound is how long anything may take once nothing is broken any more.
 func (c Config) bound() time.Duration { return 30 * time.Second * time.Duration(c.Slow) }
 
-func (c Config) electionTimeout() time.Duration {
-	return 250 * time.Millisecond * time.Duration(c.Slow)
+// temper is what differs from run to run beside the faults, by the seed.
+type temper struct {
+	election time.Duration // the nodes' election timeout
+	calm     time.Duration // at most between two faults
+	outage   time.Duration // at most until a fault is mended
+	haste    time.Duration // at most between two records of a writer, one time in ten
+}
+
+func (c Config) temper() temper {
+	rng := rand.New(rand.NewPCG(c.Seed, 1))
+	pick := func(ms ...int) time.Duration { return time.Duration(ms[rng.IntN(len(ms))]) * time.Millisecond }
+	return temper{
+		election: pick(150, 250, 500) * time.Duration(c.Slow),
+		calm:     pick(60, 300, 300, 1000),
+		outage:   pick(500, 3000, 3000),
+		haste:    pick(2, 20, 80),
+	}
 }

@@ -77,22 +77,34 @@ func (m *member) membership(ctx context.Context) {
 
 // poll handles and commits until ctx ends or there is an error.
 func (m *member) poll(ctx context.Context, g *consumer.Group) {
-	for {
-		b, err := g.Poll(ctx)
-		if err != nil {
+	var open *consumer.Batch // the last one, if it is not committed
+	for ctx.Err() == nil {
+		waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		b, err := g.Poll(waiting)
+		cancel()
+		switch {
+		case err == nil:
+			m.handed(&b)
+			open = &b
+			if m.rng.IntN(5) == 0 {
+				continue // a later commit covers it, or somebody gets it again
+			}
+		case !errors.Is(err, context.DeadlineExceeded):
 			m.judge("poll", err)
 			return
 		}
-		m.handed(&b)
-		if m.rng.IntN(5) == 0 {
-			continue // a later commit covers it, or somebody gets it again
+		if open != nil {
+			m.commit(ctx, g, *open)
 		}
-		committing, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err = g.Commit(committing, b)
-		cancel()
-		if err != nil && !errors.Is(err, record.ErrFenced) {
-			m.judge("commit", err)
-		}
+		open = nil
+	}
+}
+
+func (m *member) commit(ctx context.Context, g *consumer.Group, b consumer.Batch) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := g.Commit(ctx, b); err != nil && !errors.Is(err, record.ErrFenced) {
+		m.judge("commit", err)
 	}
 }
 

@@ -180,6 +180,7 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 			}
 			return err
 		}},
+		{"followers catch up", f.settle},
 	}
 	for _, s := range steps {
 		if r.history.found() || !f.within(ctx, s.what, s.do) {
@@ -191,7 +192,6 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 			r.history.finalGroup(groupPart{groupName(g), tp})
 		}
 	}
-	f.settle(ctx)
 	f.stopAll()
 	r.changes = f.compare(ctx, replicated)
 }
@@ -209,7 +209,7 @@ func (r *run) caughtUp(ctx context.Context, highs map[record.TopicPartition]reco
 		for g := range groupCount {
 			k := groupPart{groupName(g), tp}
 			if err := h.await(ctx, func() bool { return h.group(k).stored >= high }); err != nil {
-				return fmt.Errorf("%s is at %d of %d in %v: %w", k.group, h.stored(k), high, tp, err)
+				return fmt.Errorf("%s is at %d of %d in %v: %w\n%s", k.group, h.stored(k), high, tp, err, r.fleet.groupRecords(context.WithoutCancel(ctx)))
 			}
 		}
 	}

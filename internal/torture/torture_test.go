@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ var (
 	duration = flag.Duration("duration", 0, "how long the torture injects faults, for each number of nodes; 0 is a few seconds")
 	seed     = flag.Uint64("seed", 0, "seed of the torture; 0 draws one, or takes QUORUMLOG_SEED")
 	nodes    = flag.Int("nodes", 0, "number of nodes; 0 runs both 3 and 5")
+	only     = flag.String("only", "", "faults to inject, apart by commas; all by default")
 )
 
 // pick returns the seed to run.
@@ -49,6 +51,9 @@ func TestTorture(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
 			cfg := torture.Config{Seed: pick(t), Nodes: n, Duration: *duration, Slow: slow()}
+			if *only != "" {
+				cfg.Only = strings.Split(*only, ",")
+			}
 			if cfg.Duration == 0 {
 				cfg.Duration = 3 * time.Second
 				if testing.Short() {

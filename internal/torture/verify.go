@@ -123,13 +123,15 @@ func (f *fleet) blackout(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// settle waits until the replicas of each partition take the same space, or for
-// a while; compare judges.
-func (f *fleet) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.bound())
-	defer cancel()
-	for !f.sameSize() && pause(ctx, 50*time.Millisecond) {
+// settle waits until the replicas of each partition take the same space: a
+// follower that is behind must catch up though nobody writes.
+func (f *fleet) settle(ctx context.Context) error {
+	for !f.sameSize() {
+		if !pause(ctx, 50*time.Millisecond) {
+			return ctx.Err()
+		}
 	}
+	return nil
 }
 
 func (f *fleet) sameSize() bool {
@@ -296,6 +298,28 @@ func (f *fleet) openLog(ctx context.Context, m *machine, dir string) (*log.Log, 
 		return nil, err
 	}
 	return log.Open(ctx, dir, log.Config{FS: m.disk, TopicID: h.TopicID, Partition: h.Partition})
+}
+
+// groupRecords returns what the newest records about groups say, for people.
+func (f *fleet) groupRecords(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.bound())
+	defer cancel()
+	newest := map[string]string{}
+	for rec, err := range consumer.Read(ctx, f.running()[0], cluster.OffsetsTopic, consumer.UntilEnd()) {
+		if err != nil {
+			return err.Error()
+		}
+		if rec.Value == nil {
+			delete(newest, string(rec.Key))
+		} else {
+			newest[string(rec.Key)] = string(rec.Value)
+		}
+	}
+	var b strings.Builder
+	for _, k := range slices.Sorted(keys(newest)) {
+		fmt.Fprintf(&b, "%s = %s\n", k, newest[k])
+	}
+	return b.String()
 }
 
 // stacks returns what every goroutine is doing.

@@ -23,7 +23,7 @@ type writer struct {
 }
 
 func newWriter(id int32, f *fleet, rng *rand.Rand) *writer {
-	return &writer{id: id, rng: rng, client: f.client(int(id)), history: f.history, cfg: f.cfg, slots: make(chan struct{}, 40)}
+	return &writer{id: id, rng: rng, client: f.client(int(id)), history: f.history, cfg: f.cfg, slots: make(chan struct{}, 150)}
 }
 
 // run writes until ctx ends, and returns when every record has its result.
@@ -92,7 +92,7 @@ func (w *writer) pace() time.Duration {
 	if w.rng.IntN(10) > 0 {
 		return 0
 	}
-	return time.Duration(w.rng.IntN(120)) * time.Millisecond
+	return time.Duration(w.rng.Int64N(int64(w.cfg.temper().haste)))
 }
 
 func (w *writer) send(ctx context.Context, p *producer.Producer, tp record.TopicPartition) {

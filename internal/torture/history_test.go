@@ -1,0 +1,221 @@
+package torture
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+var (
+	testPart  = record.TopicPartition{Topic: "orders", Partition: 1}
+	testGroup = groupPart{"billing", testPart}
+)
+
+// telling is a history that a test tells what happened.
+type telling struct{ *history }
+
+func newTelling() telling { return telling{newHistory(newStory(func(string) {}))} }
+
+// sent sends n values of writer 1.
+func (h telling) sent(n int) (vs []value) {
+	for range n {
+		vs = append(vs, h.send(1, testPart))
+	}
+	return vs
+}
+
+// saw has a reader see v at offset o.
+func (h telling) saw(who string, o record.Offset, v value) {
+	h.read(who, record.Record{Topic: testPart.Topic, Partition: testPart.Partition, Offset: o, Value: v.text(testPart)})
+}
+
+// handed hands v out at offset o to a member.
+func (h telling) handed(c *claim, o record.Offset, v value) {
+	h.polled(testGroup, "member", c, []record.Record{{Offset: o, Value: v.text(testPart)}})
+}
+
+func TestHistoryFindsEachViolation(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want Kind // "" for none
+		tell func(h telling)
+	}{
+		{"all is well", "", func(h telling) {
+			vs := h.sent(4)
+			h.acked(testPart, vs[0], 0, false)
+			h.settle(testPart, vs[1], unknown)
+			h.settle(testPart, vs[2], notWritten)
+			h.saw("a", 0, vs[0])
+			h.saw("a", 1, vs[3])
+			h.acked(testPart, vs[3], 1, true)
+			h.seek("a", testPart, 0)
+			h.saw("a", 0, vs[0])
+			h.fetched("a", testPart, record.Fetched{LastStableOffset: 1, HighWatermark: 2})
+			h.fetched("a", testPart, record.Fetched{LastStableOffset: 2, HighWatermark: 2})
+			h.ended("a", testPart, h.floor(testPart), 2)
+			h.final("n1", testPart, []value{vs[0], vs[3], vs[1]}) // the unknown one came late
+			held := &claim{next: 0, before: record.NoOffset}
+			h.handed(held, 0, vs[0])
+			h.commits(testGroup, 1)
+			h.committed(testGroup, 1)
+			h.answered(testGroup, h.stored(testGroup), 1)
+			h.finalGroup(testGroup)
+		}},
+		{"an acknowledged value is gone", Lost, func(h telling) {
+			vs := h.sent(1)
+			h.acked(testPart, vs[0], 0, false)
+			h.final("n1", testPart, nil)
+		}},
+		{"an acknowledged value without an offset is gone", Lost, func(h telling) {
+			vs := h.sent(2)
+			h.acked(testPart, vs[0], record.NoOffset, true)
+			h.acked(testPart, vs[1], 0, false)
+			h.final("n1", testPart, vs[1:])
+		}},
+		{"what was read is gone", Vanished, func(h telling) {
+			vs := h.sent(1)
+			h.settle(testPart, vs[0], unknown)
+			h.saw("a", 0, vs[0])
+			h.final("n1", testPart, nil)
+		}},
+		{"a value at two offsets for one reader", Duplicate, func(h telling) {
+			vs := h.sent(1)
+			h.saw("a", 0, vs[0])
+			h.saw("a", 1, vs[0])
+		}},
+		{"a value at two offsets at the end", Duplicate, func(h telling) {
+			vs := h.sent(1)
+			h.acked(testPart, vs[0], 0, false)
+			h.final("n1", testPart, []value{vs[0], vs[0]})
+		}},
+		{"two readers differ about an offset", TwoValues, func(h telling) {
+			vs := h.sent(2)
+			h.saw("a", 0, vs[0])
+			h.saw("b", 0, vs[1])
+		}},
+		{"an offset changes over time", TwoValues, func(h telling) {
+			vs := h.sent(2)
+			h.saw("a", 0, vs[0])
+			h.seek("a", testPart, 0)
+			h.saw("a", 0, vs[1])
+		}},
+		{"an ack names another offset than the log", TwoValues, func(h telling) {
+			vs := h.sent(2)
+			h.acked(testPart, vs[0], 1, false)
+			h.acked(testPart, vs[1], 0, false)
+			h.final("n1", testPart, vs)
+		}},
+		{"acknowledged values are not in the order they were sent in", Disorder, func(h telling) {
+			vs := h.sent(2)
+			h.acked(testPart, vs[0], 1, false)
+			h.acked(testPart, vs[1], 0, false)
+			h.final("n1", testPart, []value{vs[1], vs[0]})
+		}},
+		{"a reader skips", Skipped, func(h telling) {
+			vs := h.sent(2)
+			h.saw("a", 0, vs[0])
+			h.saw("a", 2, vs[1])
+		}},
+		{"a reader repeats", Repeated, func(h telling) {
+			vs := h.sent(2)
+			h.saw("a", 0, vs[0])
+			h.saw("a", 0, vs[0])
+		}},
+		{"a record above the high watermark", PastHigh, func(h telling) {
+			var b record.Builder
+			require.NoError(t, b.Append(&record.Record{Value: []byte("x"), Time: time.UnixMilli(1)}))
+			batch, err := b.Build(record.BatchOptions{})
+			require.NoError(t, err)
+			batch.Stamp(5, 1)
+			h.fetched("a", testPart, record.Fetched{Batches: []record.Batch{batch}, HighWatermark: 5, LastStableOffset: 5})
+		}},
+		{"the last stable offset above the high watermark", PastHigh, func(h telling) {
+			h.fetched("a", testPart, record.Fetched{HighWatermark: 5, LastStableOffset: 6})
+		}},
+		{"the high watermark goes back", HighBack, func(h telling) {
+			h.fetched("a", testPart, record.Fetched{HighWatermark: 5})
+			h.fetched("b", testPart, record.Fetched{HighWatermark: 3})
+			h.fetched("a", testPart, record.Fetched{HighWatermark: 4})
+		}},
+		{"the end is told below an acknowledged offset", StaleEnd, func(h telling) {
+			vs := h.sent(1)
+			h.acked(testPart, vs[0], 0, false)
+			h.ended("a", testPart, h.floor(testPart), 0)
+		}},
+		{"a commit is forgotten", CommitBack, func(h telling) {
+			h.commits(testGroup, 7)
+			h.committed(testGroup, 7)
+			h.answered(testGroup, h.stored(testGroup), 6)
+		}},
+		{"all commits are forgotten", CommitBack, func(h telling) {
+			h.commits(testGroup, 7)
+			h.committed(testGroup, 7)
+			h.answered(testGroup, h.stored(testGroup), record.NoOffset)
+		}},
+		{"a commit that nobody made", GroupSkip, func(h telling) {
+			h.commits(testGroup, 7)
+			h.answered(testGroup, 0, 8)
+		}},
+		{"a member does not begin at the committed offset", GroupSkip, func(h telling) {
+			vs := h.sent(1)
+			h.handed(&claim{next: 3, before: record.NoOffset}, 4, vs[0])
+		}},
+		{"a group commits what nobody was handed", GroupSkip, func(h telling) {
+			vs := h.sent(2)
+			h.handed(&claim{next: 0, before: record.NoOffset}, 0, vs[0])
+			h.commits(testGroup, 2)
+			h.committed(testGroup, 2)
+			h.finalGroup(testGroup)
+		}},
+		{"reported as not written, and there", Lie, func(h telling) {
+			vs := h.sent(1)
+			h.settle(testPart, vs[0], notWritten)
+			h.final("n1", testPart, vs)
+		}},
+		{"a record without a result", Silent, func(h telling) {
+			h.sent(1)
+			h.final("n1", testPart, nil)
+		}},
+		{"a record with two results", BadError, func(h telling) {
+			vs := h.sent(1)
+			h.settle(testPart, vs[0], unknown)
+			h.settle(testPart, vs[0], unknown)
+		}},
+		{"bytes that nobody has written", BadData, func(h telling) {
+			h.read("a", record.Record{Topic: testPart.Topic, Partition: testPart.Partition, Value: []byte("orders/1 1 0 *")})
+		}},
+		{"a value of another partition", BadData, func(h telling) {
+			vs := h.sent(1)
+			other := record.TopicPartition{Topic: "orders", Partition: 2}
+			h.read("a", record.Record{Topic: testPart.Topic, Partition: testPart.Partition, Value: vs[0].text(other)})
+		}},
+		{"a value that was not sent yet", BadData, func(h telling) {
+			h.sent(1)
+			h.saw("a", 0, value{1, 1})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newTelling()
+			c.tell(h)
+			report := h.report()
+			if c.want == "" {
+				require.Empty(t, report.Violations)
+				return
+			}
+			require.True(t, report.Has(c.want), "%v", report.Violations)
+			require.True(t, h.found())
+		})
+	}
+}
+
+func TestValuesAreParsedAsTheyWereWritten(t *testing.T) {
+	for n := range int32(300) {
+		v := value{n % 7, n}
+		got, err := parse(testPart, v.text(testPart))
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	}
+}

@@ -1,0 +1,123 @@
+package torture_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/internal/torture"
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/producer"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// forgetfulFS says that files are synced, and syncs none.
+type forgetfulFS struct{ vfs.FS }
+
+func (f forgetfulFS) Create(name string) (vfs.File, error) {
+	file, err := f.FS.Create(name)
+	return forgetfulFile{file}, err
+}
+
+func (f forgetfulFS) Open(name string) (vfs.File, error) {
+	file, err := f.FS.Open(name)
+	return forgetfulFile{file}, err
+}
+
+type forgetfulFile struct{ vfs.File }
+
+func (forgetfulFile) Sync() error { return nil }
+
+// hastyCluster acknowledges what was only handed over.
+type hastyCluster struct{ producer.Cluster }
+
+func (c hastyCluster) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
+	c.Cluster.Append(ctx, tp, b, record.AckQuorum, func(record.Appended, error) {})
+	done(record.Appended{BaseOffset: record.NoOffset}, nil)
+}
+
+// leaderCluster takes the leader's own log for a quorum.
+type leaderCluster struct{ producer.Cluster }
+
+func (c leaderCluster) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
+	c.Cluster.Append(ctx, tp, b, record.AckLeader, done)
+}
+
+// anonymousCluster forgets who has sent a batch, and its sequence.
+type anonymousCluster struct{ producer.Cluster }
+
+func (c anonymousCluster) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	c.Cluster.Append(ctx, tp, b.Reissue(nil), acks, done)
+}
+
+// skippingSource leaves out the first batch, now and then.
+type skippingSource struct{ consumer.Source }
+
+func (s skippingSource) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	f, err := s.Source.Fetch(ctx, tp, from, maxBytes, iso)
+	if len(f.Batches) > 1 && rand.IntN(20) == 0 {
+		f.Batches = f.Batches[1:]
+	}
+	return f, err
+}
+
+// eagerSource shows records that it makes up, as a node would that shows what
+// is not committed yet and later is not there.
+type eagerSource struct{ consumer.Source }
+
+func (s eagerSource) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	f, err := s.Source.Fetch(ctx, tp, from, maxBytes, iso)
+	if n := len(f.Batches); n > 0 && rand.IntN(20) == 0 {
+		more := f.Batches[n-1].Reissue(nil)
+		more.Stamp(f.Batches[n-1].NextOffset(), f.Batches[n-1].LeaderEpoch())
+		f.Batches = append(f.Batches, more)
+	}
+	return f, err
+}
+
+func TestFaultsInTheCodeAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster for each fault")
+	}
+	power := []string{"power loss", "power loss of all", "power loss in a write"}
+	network := []string{"cut", "cut one way", "drop", "isolation", "transfer"}
+	for _, c := range []struct {
+		name string
+		cfg  torture.Config
+		want []torture.Kind // one of them
+	}{
+		{"a disk that does not sync", torture.Config{Only: power, WrapFS: func(fs vfs.FS) vfs.FS { return forgetfulFS{fs} }},
+			[]torture.Kind{torture.Lost, torture.Vanished, torture.TwoValues, torture.Diverged, torture.Stopped, torture.StaleEnd, torture.Skipped, torture.Unopened, torture.BadError}},
+		{"an ack before anything is written", torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return hastyCluster{c} }},
+			[]torture.Kind{torture.Lost}},
+		{"an ack before the quorum has it", torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return leaderCluster{c} }},
+			[]torture.Kind{torture.Lost, torture.TwoValues, torture.StaleEnd}},
+		{"a forgotten sequence", torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return anonymousCluster{c} }},
+			[]torture.Kind{torture.Duplicate, torture.Disorder}},
+		{"a reader that skips", torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return skippingSource{s} }},
+			[]torture.Kind{torture.Skipped}},
+		{"a read past the high watermark", torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return eagerSource{s} }},
+			[]torture.Kind{torture.PastHigh}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var report *torture.Report
+			for range 5 {
+				c.cfg.Seed, c.cfg.Duration, c.cfg.Slow = rand.Uint64N(1e9), 8*time.Second, slow()
+				var err error
+				report, err = torture.Run(context.Background(), c.cfg)
+				require.NoError(t, err)
+				for _, k := range c.want {
+					if report.Has(k) {
+						t.Log(report.Violations[0])
+						return
+					}
+				}
+			}
+			require.Fail(t, "not found", "%v", report)
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/segment"
+)
+
+// testFleet is a fleet of three disks, without nodes.
+func testFleet() *fleet {
+	s := newStory(func(string) {})
+	return newFleet(Config{Seed: 1}.withDefaults(), newHistory(s), s)
+}
+
+const testDir = dataDir + "/partitions/orders.00000000-1"
+
+// write puts a log with these values on the machine's disk.
+func write(t *testing.T, m *machine, values ...string) {
+	t.Helper()
+	l, err := log.Open(t.Context(), testDir, log.Config{FS: m.disk, Partition: 1})
+	require.NoError(t, err)
+	for _, v := range values {
+		var b record.Builder
+		require.NoError(t, b.Append(&record.Record{Value: []byte(v), Time: time.UnixMilli(1)}))
+		batch, err := b.Build(record.BatchOptions{})
+		require.NoError(t, err)
+		at := l.Bounds()
+		batch.Stamp(at.End, 1)
+		require.NoError(t, l.Append([]segment.Entry{{Number: at.Next, Term: 1, Kind: segment.KindBatch, Offset: at.End, Data: batch}}))
+	}
+	require.NoError(t, l.Close())
+}
+
+func TestCompareFindsReplicasThatDiffer(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want Kind
+		logs [3][]string
+	}{
+		{"equal", "", [3][]string{{"a", "b"}, {"a", "b"}, {"a", "b"}}},
+		{"different above the high watermark", "", [3][]string{{"a", "b", "c"}, {"a", "b", "d"}, {"a", "b"}}},
+		{"different below it", Diverged, [3][]string{{"a", "b"}, {"a", "x"}, {"a", "b"}}},
+		{"too short", Diverged, [3][]string{{"a", "b"}, {"a", "b"}, {"a"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := testFleet()
+			for i, m := range f.machines {
+				write(t, m, c.logs[i]...)
+			}
+			f.compare(t.Context(), map[record.TopicPartition]record.Offset{testPart: 2})
+			if c.want == "" {
+				require.Empty(t, f.history.report().Violations)
+			} else {
+				require.True(t, f.history.report().Has(c.want))
+			}
+		})
+	}
+}
+
+func TestCompareFindsAMissingAndADamagedReplica(t *testing.T) {
+	f := testFleet()
+	for _, m := range f.machines[1:] {
+		write(t, m, "a")
+	}
+	require.NoError(t, f.machines[0].disk.MkdirAll(dataDir+"/partitions"))
+	f.compare(t.Context(), map[record.TopicPartition]record.Offset{testPart: 1})
+	require.True(t, f.history.report().Has(Diverged))
+
+	f = testFleet()
+	for _, m := range f.machines {
+		write(t, m, "a", "b")
+	}
+	file, err := f.machines[1].disk.Open(testDir + "/00000000000000000000.log")
+	require.NoError(t, err)
+	_, err = file.WriteAt([]byte{0xff, 0xff, 0xff}, segment.HeaderSize+50)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	f.compare(t.Context(), map[record.TopicPartition]record.Offset{testPart: 2})
+	require.True(t, f.history.found())
+}
+
+func TestWhatDoesNotEndIsNoProgress(t *testing.T) {
+	f := testFleet()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, f.within(ctx, "wait", func(ctx context.Context) error { return ctx.Err() }))
+	require.True(t, f.history.report().Has(NoProgress))
+}
+
+func TestAReplicaThatStopsWithoutAFaultOfItsDiskIsFound(t *testing.T) {
+	f := testFleet()
+	logger := slog.New(&listener{fleet: f, machine: f.machines[0]})
+	logger.Error("replica stopped", "error", errDisk)
+	logger.Error("replica stopped", "error", vfs.ErrCrashed)
+	logger.Warn("failed", "error", errors.New("the replicas differ"))
+	require.False(t, f.history.found())
+	logger.With("partition", "orders/1").Error("replica stopped", "error", errors.New("the replicas differ"))
+	require.True(t, f.history.report().Has(Stopped))
+}
+
+func TestAGoroutineLeftBehindIsFound(t *testing.T) {
+	f := testFleet()
+	r := &run{cfg: f.cfg, story: f.story, history: f.history, fleet: f}
+	r.leaks(t.Context(), runtime.NumGoroutine())
+	require.False(t, f.history.found())
+
+	before := runtime.NumGoroutine()
+	stay := make(chan struct{})
+	defer close(stay)
+	go func() { <-stay }()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r.leaks(ctx, before)
+	require.True(t, f.history.report().Has(Leak))
+}
