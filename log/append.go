@@ -32,8 +32,7 @@ func (l *Log) Append(entries []segment.Entry) error {
 		err = l.sync()
 	}
 	if err != nil {
-		l.undo(before, err)
-		return fmt.Errorf("append entry %d: %w", entries[0].Number, err)
+		return fmt.Errorf("append entry %d: %w", entries[0].Number, l.undo(before, err))
 	}
 	l.publish()
 	if l.cfg.Flush > 0 && !l.unsynced {
@@ -122,9 +121,12 @@ func (l *Log) fit(entries []segment.Entry) int {
 }
 
 // undo takes back what a failed call has written since before, which is what
-// readers see. If that fails too, the log takes no more writes.
-func (l *Log) undo(before view, cause error) {
+// readers see, and returns the error of the call. If taking back fails too, that
+// is a *SyncError: the log takes no more writes, and may hold any of it when it
+// is opened again.
+func (l *Log) undo(before view, cause error) error {
 	if err := l.rewind(before); err != nil {
-		_ = l.fail(before.active.seg.File(), fmt.Errorf("%w; and taking it back: %w", cause, err))
+		return l.fail(before.active.seg.File(), fmt.Errorf("%w; and taking it back: %w", cause, err))
 	}
+	return cause
 }

@@ -67,3 +67,25 @@ func TestFuturesOfRaftCanBeMadeToEndWithIt(t *testing.T) {
 		require.Equal(t, answers.ended, reflect.ValueOf(f).Elem().FieldByName("ShutdownCh").Interface(), name)
 	}
 }
+
+// TestAnAppendThatMayBeOnDiskIsUnknown: a replica whose sync fails takes no more
+// writes, and what it was writing may be there, and be committed, after its restart.
+func TestAnAppendThatMayBeOnDiskIsUnknown(t *testing.T) {
+	c := newTrio(t, "a")
+	lead := c.leader()
+	disk := c.disks["a"].(*vfs.Mem)
+	require.NoError(t, c.get(lead.send(buildBatch(t, 7, 0, 0, 1), AppendOptions{})).err)
+	disk.Fail(func(op vfs.Op, name string) error {
+		if op == vfs.OpSync && strings.HasSuffix(name, ".log") {
+			disk.Crash()
+		}
+		return nil
+	})
+	o := c.get(lead.send(buildBatch(t, 7, 0, 1, 1), AppendOptions{}))
+	require.ErrorIs(t, o.err, record.ErrOutcomeUnknown)
+	require.ErrorIs(t, o.err, vfs.ErrCrashed)
+
+	c.stop("a")
+	c.disks["a"] = disk.Reboot(1) // all that was written has got to the disk
+	require.Equal(t, []string{"7/0", "7/1"}, c.values(c.start("a"), 2))
+}

@@ -176,14 +176,16 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 	p.data = nil
 }
 
-// unstage forgets what was staged at or above offset end.
-func (r *Replica) unstage(end record.Offset, proposals []*proposal) {
+// unstage forgets what was staged at or above offset end. lost says that nobody
+// knows what is on disk now: it may be in the log when that is opened again.
+func (r *Replica) unstage(end record.Offset, proposals []*proposal, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.producers.cut(max(end, r.folded))
 	for _, p := range proposals {
-		p.placed = false
-		p.verdict = verdict{}
+		if p.placed = lost && p.verdict.accepted(); !p.placed {
+			p.verdict = verdict{}
+		}
 	}
 }
 

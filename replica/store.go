@@ -123,8 +123,9 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	}
 	clear(s.entries) // they pin batches
 	if err != nil {
-		s.rep.unstage(start, proposals)
-		if errors.Is(err, log.ErrSync) {
+		lost := errors.Is(err, log.ErrSync)
+		s.rep.unstage(start, proposals, lost)
+		if lost {
 			s.rep.fail(err) // what is on disk is unknown until the log is opened again
 		}
 		return err
@@ -208,7 +209,7 @@ func (s *store) DeleteRange(min, max uint64) error {
 	s.mu.Lock()
 	s.ring.cut(min)
 	s.mu.Unlock()
-	s.rep.unstage(s.log.Bounds().End, nil)
+	s.rep.unstage(s.log.Bounds().End, nil, false)
 	return nil
 }
 
