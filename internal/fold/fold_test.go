@@ -263,6 +263,26 @@ func TestAfterAnAppendOfUnknownOutcomeTheNextDecisionKnowsIt(t *testing.T) {
 	}
 }
 
+func TestTheNextDecisionKnowsWhatWasWrittenAndNotWaitedFor(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, _ *node) {
+		q.elect(a, false)
+		r := start(t, a)
+		_, err := r.add(t.Context(), "x")
+		require.NoError(t, err)
+
+		q.do(func() { a.held = true })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = r.add(ctx, "y") // is in the log when ctx ends, but not folded
+		require.ErrorIs(t, err, record.ErrOutcomeUnknown)
+
+		time.AfterFunc(time.Second, func() { q.do(func() { a.held = false }) })
+		saw, err := r.add(t.Context(), "z")
+		require.NoError(t, err)
+		require.Equal(t, []string{"x", "y"}, saw)
+	})
+}
+
 func TestFailedFetchesAreRepeatedAtGrowingIntervals(t *testing.T) {
 	in(t, func(t *testing.T, q *quorum, a, _ *node) {
 		q.elect(a, false)

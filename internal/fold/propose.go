@@ -41,6 +41,7 @@ func (f *Fold) Propose(ctx context.Context, decide func(epoch record.LeaderEpoch
 		return err
 	}
 	if err := f.Wait(ctx, end); err != nil {
+		f.epoch = 0 // the next decision must wait for these records too
 		return &record.OutcomeUnknownError{Err: fmt.Errorf("written, but not seen yet: %w", err)}
 	}
 	return nil
