@@ -76,6 +76,7 @@ func FlushEvery(d time.Duration) FlushPolicy { return log.FlushEvery(d) }
 // Acknowledgements: when a record counts as written.
 const (
 	AckQuorum = record.AckQuorum // on a majority of replicas; the default
+	AckAll    = record.AckAll    // on every replica that is in sync, MinInSync at least
 	AckLeader = record.AckLeader // in the leader's log
 	AckNone   = record.AckNone   // handed to the leader
 )
@@ -89,9 +90,11 @@ var (
 	ErrTooLarge         = record.ErrTooLarge
 	ErrOffsetOutOfRange = record.ErrOffsetOutOfRange
 	ErrOutcomeUnknown   = record.ErrOutcomeUnknown
-	ErrFenced           = record.ErrFenced
-	ErrCorrupt          = record.ErrCorrupt
-	ErrLocked           = vfs.ErrLocked
+
+	ErrNotEnoughReplicas = record.ErrNotEnoughReplicas
+	ErrFenced            = record.ErrFenced
+	ErrCorrupt           = record.ErrCorrupt
+	ErrLocked            = vfs.ErrLocked
 )
 
 // Errors that carry facts, for errors.As.
@@ -106,6 +109,9 @@ type (
 	OffsetRangeError = record.OffsetRangeError
 	// OutcomeUnknownError says that nobody can know yet whether a write was done.
 	OutcomeUnknownError = record.OutcomeUnknownError
+	// NotEnoughReplicasError says that fewer replicas are in sync than AckAll asks
+	// for, and whether the record was written.
+	NotEnoughReplicasError = record.NotEnoughReplicasError
 	// FencedError says that a newer holder of the same identity has taken over.
 	FencedError = record.FencedError
 	// LockedError says who has the directory open.

@@ -82,6 +82,7 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		ElectionTimeout: n.cfg.ElectionTimeout,
 		SegmentBytes:    t.SegmentBytes,
 		Flush:           t.Flush,
+		MinInSync:       t.MinInSync,
 		Flusher:         n.cfg.Flusher,
 		Logger:          n.cfg.Logger,
 	})

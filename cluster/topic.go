@@ -20,7 +20,7 @@ type TopicConfig struct {
 	// Replicas is on how many nodes each partition is kept. Default: 3, or all
 	// nodes when there are fewer.
 	Replicas int `json:"replicas"`
-	// MinInSync is how many replicas must hold a record before it counts.
+	// MinInSync is how many replicas must be in sync for a write with AckAll.
 	// Default: a majority.
 	MinInSync    int             `json:"minInSync"`
 	SegmentBytes int64           `json:"segmentBytes,omitempty"` // as log.Config

@@ -81,10 +81,14 @@ func (c Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	if c.Acks != record.AckQuorum && c.Acks != record.AckLeader && c.Acks != record.AckNone {
-		fault("Acks is %v, want quorum, leader or none", c.Acks)
-	} else if c.Acks != record.AckQuorum && !c.DisableIdempotence {
-		fault("Acks %v can lose acknowledged records, so nothing is exactly once: set DisableIdempotence too, or use quorum", c.Acks)
+	switch c.Acks {
+	case record.AckQuorum, record.AckAll:
+	case record.AckLeader, record.AckNone:
+		if !c.DisableIdempotence {
+			fault("Acks %v can lose acknowledged records, so nothing is exactly once: set DisableIdempotence too, or use quorum or all", c.Acks)
+		}
+	default:
+		fault("Acks is %v, want quorum, all, leader or none", c.Acks)
 	}
 	if c.MaxInFlight < 1 {
 		fault("MaxInFlight is %d, want at least 1", c.MaxInFlight)

@@ -19,7 +19,7 @@ func TestSettingsThatWeakenAPromiseAreRefusedWithTheReason(t *testing.T) {
 		"acks leader":               {producer.Config{Acks: record.AckLeader}, "set DisableIdempotence too"},
 		"acks none":                 {producer.Config{Acks: record.AckNone}, "set DisableIdempotence too"},
 		"acks leader, no promise":   {producer.Config{Acks: record.AckLeader, DisableIdempotence: true}, ""},
-		"acks unknown":              {producer.Config{Acks: 9}, "want quorum, leader or none"},
+		"acks unknown":              {producer.Config{Acks: 9}, "want quorum, all, leader or none"},
 		"six in flight":             {producer.Config{MaxInFlight: 6}, "only the last 5 batches"},
 		"six in flight, no promise": {producer.Config{MaxInFlight: 6, DisableIdempotence: true}, ""},
 		"negative in flight":        {producer.Config{MaxInFlight: -1}, "at least 1"},

@@ -67,6 +67,7 @@ const (
 
 func classify(err error) class {
 	is := func(target error) bool { return errors.Is(err, target) }
+	var few *record.NotEnoughReplicasError
 	switch {
 	case err == nil:
 		return written
@@ -80,6 +81,8 @@ func classify(err error) class {
 		return disorder
 	case is(record.ErrTooLarge), is(record.ErrInvalid), is(record.ErrCorrupt):
 		return refused
+	case errors.As(err, &few) && !few.Appended:
+		return passing
 	case is(record.ErrNotLeader), is(record.ErrUnreachable), is(record.ErrOverloaded),
 		is(record.ErrClosed),       // that node; another one will lead
 		is(record.ErrUnknownTopic): // that node does not know it yet

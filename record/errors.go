@@ -30,6 +30,8 @@ var (
 	ErrOutOfOrder = errors.New("sequence out of order")
 	// ErrDuplicate: the batch was written before, so long ago that its offset is forgotten.
 	ErrDuplicate = errors.New("duplicate batch older than the window")
+	// ErrNotEnoughReplicas matches *NotEnoughReplicasError.
+	ErrNotEnoughReplicas = errors.New("not enough replicas in sync")
 	// ErrTooLarge matches *TooLargeError. Nothing was written.
 	ErrTooLarge = errors.New("too large")
 	// ErrCorrupt matches *BatchError and every other error about bytes that are not what was written.
@@ -129,6 +131,26 @@ func (e *OutOfOrderError) Is(target error) bool { return target == ErrOutOfOrder
 
 func (e *OutOfOrderError) Error() string {
 	return fmt.Sprintf("%v: producer %d epoch %d sent sequence %d, want %d", e.TopicPartition, e.Producer, e.Epoch, e.Got, e.Want)
+}
+
+// NotEnoughReplicasError says that fewer replicas than AckAll asks for are in
+// sync. Appended tells two cases apart: refused before anything was written, or
+// written and committed by the quorum, but held by fewer than asked for.
+type NotEnoughReplicasError struct {
+	TopicPartition
+	Have, Need int
+	Appended   bool
+}
+
+// Is reports whether target is ErrNotEnoughReplicas.
+func (e *NotEnoughReplicasError) Is(target error) bool { return target == ErrNotEnoughReplicas }
+
+func (e *NotEnoughReplicasError) Error() string {
+	what := "not written; retry when more are back"
+	if e.Appended {
+		what = "written and committed all the same"
+	}
+	return fmt.Sprintf("%v: %d replicas are in sync, want %d: %s", e.TopicPartition, e.Have, e.Need, what)
 }
 
 // TooLargeError says what is too large and by how much.

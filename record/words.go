@@ -129,9 +129,13 @@ const (
 	// AckLeader: in the leader's log, by its flush policy. Lost when the leader
 	// is replaced before a follower has it.
 	AckLeader
+	// AckAll: committed, and in the log of every replica that is in sync, each by
+	// its flush policy; MinInSync of them at least. Survives the loss of all but
+	// one of these.
+	AckAll
 )
 
-// String returns "quorum", "none" or "leader".
+// String returns "quorum", "none", "leader" or "all".
 func (a Acks) String() string {
 	switch a {
 	case AckQuorum:
@@ -140,6 +144,8 @@ func (a Acks) String() string {
 		return "none"
 	case AckLeader:
 		return "leader"
+	case AckAll:
+		return "all"
 	}
 	return fmt.Sprintf("acks(%d)", int8(a))
 }

@@ -42,6 +42,7 @@ type proposal struct {
 	verdict verdict
 	placed  bool // in the log: from now on only commit or truncation decides
 	gone    bool // given up before it was placed
+	entry   uint64
 	base    record.Offset
 	epoch   record.LeaderEpoch
 }
@@ -55,7 +56,8 @@ type proposal struct {
 // ctx bounds the wait for an answer only; when it ends before the batch was
 // placed, the batch is not written and done gets the ctx's error. Other errors:
 // *record.NotLeaderError, record.ErrOverloaded, record.ErrClosed,
-// *record.TooLargeError, *record.BatchError, *record.FencedError,
+// *record.TooLargeError, *record.BatchError, *record.NotEnoughReplicasError (look
+// at Appended), *record.FencedError,
 // *record.OutOfOrderError, record.ErrDuplicate and those of the disk mean that
 // nothing was written; *record.OutcomeUnknownError means nobody knows.
 func (r *Replica) Append(ctx context.Context, b record.Batch, opt AppendOptions, done func(record.Appended, error)) {
@@ -98,6 +100,9 @@ func (r *Replica) admit(ctx context.Context, b record.Batch, opt AppendOptions) 
 	}
 	if node, epoch := r.Leader(); node != r.cfg.Node || opt.Epoch > 0 && opt.Epoch != epoch {
 		return r.notLeader()
+	}
+	if opt.Acks == record.AckAll {
+		return r.enough()
 	}
 	return nil
 }
@@ -227,6 +232,10 @@ func (r *Replica) settle() {
 		case v.err != nil: // a no-op took its place, so it is not in the log whatever becomes of that
 			err = v.err
 		case err == nil: // committed; a duplicate too, since its no-op lies behind the original
+			if p.opt.Acks == record.AckAll {
+				r.holdForAll(p)
+				continue
+			}
 		case placed:
 			err = &record.OutcomeUnknownError{TopicPartition: r.cfg.TopicPartition, Err: err}
 		default:

@@ -48,6 +48,8 @@ type trio struct {
 	live    map[string]*host
 	flush   log.FlushPolicy
 	segment int64
+	lag     time.Duration
+	inSync  int
 }
 
 // host is what one node runs.
@@ -66,9 +68,15 @@ func newTrio(t testing.TB, nodes ...string) *trio {
 // newTrioOf is newTrio with small segments.
 func newTrioOf(t testing.TB, segmentBytes int64, nodes ...string) *trio {
 	t.Helper()
-	c := &trio{
-		segment: segmentBytes,
-		t:       t, net: transport.NewNetwork(), nodes: nodes,
+	return startTrio(t, &trio{segment: segmentBytes}, nodes...)
+}
+
+// startTrio opens the partition as c says.
+func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
+	t.Helper()
+	*c = trio{
+		segment: c.segment, lag: c.lag, inSync: c.inSync,
+		t: t, net: transport.NewNetwork(), nodes: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
 	for _, node := range nodes {
@@ -102,7 +110,7 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.nodes,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: 150 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, Logger: testLogger(node),
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: 500 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())

@@ -35,14 +35,22 @@ type Config struct {
 	// before it stands for election; it waits up to twice as long, by chance.
 	// Default 500 ms, at least 10 ms.
 	ElectionTimeout time.Duration
-	SegmentBytes    int64           // as log.Config
-	Flush           log.FlushPolicy // as log.Config
-	Flusher         *log.Flusher    // as log.Config
-	Logger          *slog.Logger    // default silent
+	// LagTimeMax is how long a follower may go without having caught up with the
+	// leader's end and still count as in sync. Default 10 s.
+	LagTimeMax time.Duration
+	// MinInSync is how many replicas, the leader among them, must be in sync for
+	// an append with AckAll. Default: a majority of Peers.
+	MinInSync    int
+	SegmentBytes int64           // as log.Config
+	Flush        log.FlushPolicy // as log.Config
+	Flusher      *log.Flusher    // as log.Config
+	Logger       *slog.Logger    // default silent
 }
 
 func (c Config) withDefaults() Config {
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.LagTimeMax = cmp.Or(c.LagTimeMax, 10*time.Second)
+	c.MinInSync = cmp.Or(c.MinInSync, len(c.Peers)/2+1)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -64,6 +72,8 @@ func (c Config) Validate() error {
 	bad(!slices.Contains(c.Peers, c.Node), "Peers %q do not hold Node %q", c.Peers, c.Node)
 	bad(c.Mux == nil, "Mux is nil")
 	bad(c.Stable == nil, "Stable is nil")
+	bad(c.LagTimeMax < 0, "LagTimeMax is %v, want more than 0", c.LagTimeMax)
+	bad(c.MinInSync < 1 || c.MinInSync > len(c.Peers), "MinInSync is %d, want 1 to %d", c.MinInSync, len(c.Peers))
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
 	if len(errs) > 0 {
 		return fmt.Errorf("replica of %v: %w: %w", c.TopicPartition, record.ErrInvalid, errors.Join(errs...))

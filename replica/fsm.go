@@ -40,13 +40,14 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 		r.applied.Store(last.Index)
 		r.appliedTerm = last.Term
 	}
+	// Before anybody sees the new high watermark: who has, and closes, wants it saved.
+	if r.unsaved.Add(int64(len(logs))) >= checkpointEvery {
+		r.want(choreCheckpoint)
+	}
 	moved := high != r.high.Swap(high)
 	r.mu.Unlock()
 	if moved {
 		r.moved.fire()
-	}
-	if r.unsaved.Add(int64(len(logs))) >= checkpointEvery {
-		r.want(choreCheckpoint)
 	}
 	return make([]any, len(logs))
 }

@@ -138,6 +138,8 @@ type groupTransport struct {
 	ctx     context.Context // ends with Close, and with it every request under way
 	cancel  context.CancelFunc
 	rpcs    chan raft.RPC
+	// answered is told how far a follower has everything, in which term.
+	answered func(term uint64, node string, match uint64)
 
 	mu        sync.Mutex
 	heartbeat func(raft.RPC)
@@ -284,6 +286,9 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 		return err
 	}
 	*resp = raft.AppendEntriesResponse{RPCHeader: a.header, Term: a.term, LastLog: a.last, Success: a.success, NoRetryBackoff: a.noRetryBackoff}
+	if match := req.PrevLogEntry + uint64(len(req.Entries)); a.success && match > 0 { // 0: a heartbeat, which says nothing of the log
+		t.answered(req.Term, string(to), match)
+	}
 	return nil
 }
 

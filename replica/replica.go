@@ -28,6 +28,7 @@ type Replica struct {
 	store       *store
 	checkpoints *checkpoints
 	transport   *groupTransport
+	progress    progress
 	raft        *raft.Raft
 	started     chan struct{} // closed when raft is set, or will never be
 	wg          sync.WaitGroup
@@ -60,6 +61,8 @@ type Replica struct {
 	queue        []*proposal // wait for room in Raft
 	queueBytes   int         // of all proposals
 	inFlight     int         // proposals Raft has
+	held         []*proposal // committed, with AckAll: until all that are in sync have them
+	heldTimer    *time.Timer // looks at held again; nil while none is needed
 }
 
 // Open opens the partition's replica on this node, or makes it. It returns
@@ -100,6 +103,12 @@ func (r *Replica) open() error {
 		return err
 	}
 	r.transport = newGroupTransport(r.cfg.Mux, id, r.cfg.Node, max(time.Second, 4*r.cfg.ElectionTimeout))
+	r.transport.answered = func(term uint64, node string, match uint64) {
+		end, _ := r.store.LastIndex() // it never fails
+		r.progress.answered(term, node, match, end, time.Now())
+		<-r.started
+		r.releaseHeld()
+	}
 	if r.raft, err = r.startRaft(stable); err != nil {
 		return errors.Join(err, r.transport.Close())
 	}
@@ -109,6 +118,7 @@ func (r *Replica) open() error {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState:
 			r.changed.fire()
+			r.releaseHeld()
 		}
 		return false
 	}))
@@ -310,6 +320,10 @@ func (r *Replica) Close() error {
 		r.shutdown()
 		close(r.handed)
 		r.wg.Wait()
+		r.releaseHeld() // nobody waits from here on, so nobody starts the timer again
+		if r.heldTimer != nil {
+			r.heldTimer.Stop()
+		}
 		r.changed.fire()
 		err = r.store.log.Close()
 		if failed != nil {
@@ -402,7 +416,8 @@ type Status struct {
 	// StartOffset <= HighWatermark <= EndOffset, of this replica's log.
 	StartOffset, HighWatermark, EndOffset record.Offset
 	SizeBytes                             int64
-	Err                                   error // why it has stopped by itself; nil while it runs
+	Replicas                              []ReplicaStatus // as the leader knows them; nil on others
+	Err                                   error           // why it has stopped by itself; nil while it runs
 }
 
 // Status returns the state of this moment.
@@ -410,11 +425,16 @@ func (r *Replica) Status() Status {
 	node, epoch := r.Leader()
 	high := record.Offset(r.high.Load()) // before the bounds: the end never lies below it
 	b := r.store.log.Bounds()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return Status{
+	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
 		StartOffset: max(b.Start, record.Offset(r.start.Load())), HighWatermark: high, EndOffset: b.End,
-		SizeBytes: r.store.log.Size(), Err: r.failed,
+		SizeBytes: r.store.log.Size(),
 	}
+	if r.leads() {
+		s.Replicas = r.replicaStatus()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Err = r.failed
+	return s
 }

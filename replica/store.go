@@ -154,6 +154,7 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 		epoch := record.LeaderEpoch(l.Term)
 		if p := r.takeProposal(l.Extensions); p != nil {
 			l.Extensions = nil
+			p.entry = l.Index
 			proposals = append(proposals, p)
 			r.decide(p, epoch, end)
 			if !p.verdict.accepted() {
@@ -251,6 +252,20 @@ func (s *store) holds(entry, term uint64) bool {
 	}
 	e, err := s.log.ReadEntryHeader(record.EntryNumber(entry))
 	return err == nil && e.Term == term
+}
+
+// offsetBehind returns the offset that follows an entry; the log start offset
+// when the log does not go back that far.
+func (s *store) offsetBehind(entry uint64) record.Offset {
+	b := s.log.Bounds()
+	if entry+1 >= uint64(b.Next) {
+		return b.End
+	}
+	e, err := s.log.ReadEntryHeader(record.EntryNumber(entry) + 1)
+	if err != nil {
+		return b.Start
+	}
+	return e.Offset
 }
 
 func kind(l *raft.Log) segment.Kind {
