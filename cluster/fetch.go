@@ -77,8 +77,12 @@ func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetch
 	return getFetchAnswer(resp)
 }
 
-// read reads this node's replica, without waiting.
+// read reads this node's replica, without waiting. A leader that is not up to
+// its predecessors yet is none: the high watermark must not go back for a reader.
 func (p *partition) read(rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
+	if !rep.CaughtUp() {
+		return record.Fetched{}, p.notLeader()
+	}
 	f, err := rep.Read(req.from, req.maxBytes, req.iso)
 	return f, p.elsewhere(rep, err)
 }

@@ -39,6 +39,14 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 	return f, err
 }
 
+// CaughtUp reports whether this leader's high watermark has passed all that
+// leaders before it can have committed. Until then, for a moment, it knows of less
+// than they have shown to readers.
+func (r *Replica) CaughtUp() bool {
+	term := r.raft.CurrentTerm()
+	return r.store.log.Bounds().LastTerm == term && r.high.Load() >= r.since.Load()
+}
+
 // Wait returns when the high watermark is above from. Otherwise it returns the
 // ctx's error, record.ErrClosed, or why the replica has stopped.
 func (r *Replica) Wait(ctx context.Context, from record.Offset) error {

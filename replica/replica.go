@@ -43,6 +43,7 @@ type Replica struct {
 	applied atomic.Uint64 // the last entry applied
 
 	start atomic.Int64 // log start offset that was decided; segments may begin below
+	since atomic.Int64 // where the log ended when its newest term began
 
 	unsaved atomic.Int64  // entries applied since the last checkpoint
 	chores  atomic.Uint32 // asked for and not done

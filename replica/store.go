@@ -145,9 +145,14 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 	r := s.rep
 	s.entries = s.entries[:0]
 	var proposals []*proposal
+	term := s.log.Bounds().LastTerm
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range logs {
+		if l.Term > term {
+			term = l.Term
+			r.since.Store(int64(end))
+		}
 		if l.Term > math.MaxInt32 {
 			return proposals, fmt.Errorf("%v: term %d is above the largest leader epoch", r.cfg.TopicPartition, l.Term)
 		}
