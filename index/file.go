@@ -9,18 +9,22 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// Constants of the format.
+// Constants of both formats.
 const (
 	magic      = "QLOGINDX"
+	timeMagic  = "QLOGTIME"
 	version    = 1
 	headerSize = 72
 	slotSize   = 12
 	sumSize    = 4
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var (
+	be         = binary.BigEndian // of all integers in the files
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
 
-// Summary says what part of the .log an index file describes.
+// Summary says what part of the .log a file describes.
 type Summary struct {
 	LogSum     uint32 // checksum in the header of the .log
 	Size       int64  // bytes of the .log, its header included
@@ -29,61 +33,84 @@ type Summary struct {
 	LastTerm   uint64
 }
 
-// Encode returns the file.
-func (x Index) Encode(s Summary) []byte {
-	be := binary.BigEndian
-	b := make([]byte, 0, headerSize+slotSize*len(x.slots)+sumSize)
+// begin returns the header of a file, with room for slots. own is the field in
+// which the two formats differ.
+func begin(magic string, s Summary, base record.Offset, own uint64, slots int) []byte {
+	b := make([]byte, 0, headerSize+slotSize*slots+sumSize)
 	b = append(b, magic...)
 	b = be.AppendUint32(b, version)
 	b = be.AppendUint32(b, crc32.Checksum(b, castagnoli))
 	b = be.AppendUint32(b, s.LogSum)
-	b = be.AppendUint64(b, uint64(x.baseOffset))
-	b = be.AppendUint64(b, uint64(x.baseEntry))
+	b = be.AppendUint64(b, uint64(base))
+	b = be.AppendUint64(b, own)
 	b = be.AppendUint64(b, uint64(s.NextOffset))
 	b = be.AppendUint64(b, uint64(s.NextEntry))
 	b = be.AppendUint64(b, s.LastTerm)
 	b = be.AppendUint64(b, uint64(s.Size))
-	b = be.AppendUint32(b, uint32(len(x.slots)))
-	for _, e := range x.slots {
-		b = be.AppendUint32(b, e.offset)
-		b = be.AppendUint32(b, e.entry)
-		b = be.AppendUint32(b, e.position)
-	}
+	return be.AppendUint32(b, uint32(slots))
+}
+
+// end closes a file that begin has begun.
+func end(b []byte) []byte {
 	return be.AppendUint32(b, crc32.Checksum(b[16:], castagnoli))
 }
 
-// Decode reads a file. Whatever is wrong with it, the answer is the same: the
-// index is built again; the error says why.
-func Decode(b []byte) (Index, Summary, error) {
-	be := binary.BigEndian
+// parse checks what both formats have in common, and takes a file apart.
+func parse(magic string, b []byte) (s Summary, base record.Offset, own uint64, slots []byte, err error) {
+	fail := func(err error) (Summary, record.Offset, uint64, []byte, error) { return Summary{}, 0, 0, nil, err }
 	if len(b) < headerSize+sumSize {
-		return Index{}, Summary{}, fmt.Errorf("index of %d bytes is cut", len(b))
+		return fail(fmt.Errorf("index of %d bytes is cut", len(b)))
 	}
 	if string(b[:8]) != magic || be.Uint32(b[12:]) != crc32.Checksum(b[:12], castagnoli) {
-		return Index{}, Summary{}, errors.New("not an index")
+		return fail(errors.New("index without its magic"))
 	}
 	if v := be.Uint32(b[8:]); v != version {
-		return Index{}, Summary{}, fmt.Errorf("index has format version %d, this library knows %d", v, version)
+		return fail(fmt.Errorf("index has format version %d, this library knows %d", v, version))
 	}
 	sumPos := len(b) - sumSize
 	if be.Uint32(b[sumPos:]) != crc32.Checksum(b[16:sumPos], castagnoli) {
-		return Index{}, Summary{}, errors.New("index has a wrong checksum")
+		return fail(errors.New("index has a wrong checksum"))
 	}
-	count := be.Uint32(b[68:])
-	if uint64(sumPos-headerSize) != uint64(count)*slotSize {
-		return Index{}, Summary{}, fmt.Errorf("index of %d slots has %d bytes", count, len(b))
+	slots = b[headerSize:sumPos]
+	if count := be.Uint32(b[68:]); uint64(len(slots)) != uint64(count)*slotSize {
+		return fail(fmt.Errorf("index of %d slots has %d bytes", count, len(b)))
 	}
-	x := New(record.Offset(be.Uint64(b[20:])), record.EntryNumber(be.Uint64(b[28:])))
-	s := Summary{
+	s = Summary{
 		LogSum:     be.Uint32(b[16:]),
 		NextOffset: record.Offset(be.Uint64(b[36:])),
 		NextEntry:  record.EntryNumber(be.Uint64(b[44:])),
 		LastTerm:   be.Uint64(b[52:]),
 		Size:       int64(be.Uint64(b[60:])),
 	}
-	x.slots = make([]slot, count)
+	base = record.Offset(be.Uint64(b[20:]))
+	if base < 0 || s.NextOffset < base || s.Size < 0 {
+		return fail(errors.New("index has numbers that go backwards"))
+	}
+	return s, base, be.Uint64(b[28:]), slots, nil
+}
+
+// Encode returns the .index file.
+func (x Index) Encode(s Summary) []byte {
+	b := begin(magic, s, x.baseOffset, uint64(x.baseEntry), len(x.slots))
+	for _, e := range x.slots {
+		b = be.AppendUint32(b, e.offset)
+		b = be.AppendUint32(b, e.entry)
+		b = be.AppendUint32(b, e.position)
+	}
+	return end(b)
+}
+
+// Decode reads an .index file. Whatever is wrong with it, the answer is the
+// same: the index is built again; the error says why.
+func Decode(b []byte) (Index, Summary, error) {
+	s, base, entry, slots, err := parse(magic, b)
+	if err != nil {
+		return Index{}, Summary{}, err
+	}
+	x := New(base, record.EntryNumber(entry))
+	x.slots = make([]slot, len(slots)/slotSize)
 	for i := range x.slots {
-		p := b[headerSize+slotSize*i:]
+		p := slots[slotSize*i:]
 		x.slots[i] = slot{offset: be.Uint32(p), entry: be.Uint32(p[4:]), position: be.Uint32(p[8:])}
 	}
 	return x, s, x.check(s)
@@ -92,7 +119,7 @@ func Decode(b []byte) (Index, Summary, error) {
 // check looks for what a right checksum does not exclude: an index that was
 // made wrongly must not lead a reader astray.
 func (x Index) check(s Summary) error {
-	if x.baseOffset < 0 || s.NextOffset < x.baseOffset || s.NextEntry < x.baseEntry || s.Size < 0 {
+	if s.NextEntry < x.baseEntry {
 		return errors.New("index has numbers that go backwards")
 	}
 	for i, e := range x.slots {

@@ -1,9 +1,9 @@
-// Package index finds the position of an offset or an entry number in a segment
-// file. An index is sparse: one slot per few KiB of entries, from which a reader
-// goes on entry by entry. It is derived from the .log beside it, which alone is
+// Package index finds the position of an offset, an entry number or a time in a
+// segment file. An index is sparse: one slot per few KiB of entries, from which a
+// reader goes on entry by entry. It is derived from the .log beside it, which alone is
 // truth: a file that is missing or does not check is built again.
 //
-// # File
+// # The .index
 //
 //	 0                8       12     16            20           28
 //	+----------------+-------+------+-------------+------------+--------------+
@@ -22,14 +22,32 @@
 // checksum in the header of the .log that the index belongs to. Positions in a
 // slot are of an entry's first byte in the .log.
 //
+// # The .timeindex
+//
+// The header is the same but for its magic and bytes 28..36, which hold the
+// latest time of all records:
+//
+//	 0                8       12     16            20           28
+//	+----------------+-------+------+-------------+------------+--------------+
+//	| magic QLOGTIME | ver 1 | crcA | log's crc   | base offset| latest time  |
+//	+----------------+-------+------+-------------+------------+--------------+
+//
+//	slot, 12 bytes: latest time (8) | offset - base offset (4)
+//
+// A slot's time is the latest of all records of the segment below its offset, so
+// neither field ever falls from slot to slot. Times are signed, ms since 1970;
+// -2^63 is that of no record. What counts is the max timestamp in the header of
+// a batch; control batches do not count.
+//
 // # Crash rules
 //
-// The file says that the first "log size" bytes of the .log were on disk before
-// the index was, and what they hold. It is replaced atomically, and removed
-// before those bytes are cut.
+// A file says that the first "log size" bytes of the .log were on disk before
+// it was, and what they hold. Each is replaced atomically, and both are removed
+// before those bytes are cut. A .timeindex is used only if all that its header says of the
+// .log is what the .index, or a scan, says.
 //
-// An Index is a value, like a slice: Add and Cut return the new one, the old one
-// stays as it was, so readers may go on with it beside the one writer.
+// Index and Times are values, like slices: Add and Cut return the new one, the
+// old one stays as it was, so readers may go on with it beside the one writer.
 package index
 
 import (

@@ -68,9 +68,9 @@ func (l *Log) tidy() ([]string, error) {
 		return []string{name}, err
 	}
 	for _, name := range names {
-		base, isIndex := strings.CutSuffix(name, segment.IndexSuffix)
-		base, isLog := strings.CutSuffix(base, segment.LogSuffix)
-		orphan := isSegmentFile(name) && isIndex && !has[base+segment.LogSuffix]
+		base, isLog := strings.CutSuffix(name, segment.LogSuffix)
+		base = strings.TrimSuffix(strings.TrimSuffix(base, segment.IndexSuffix), segment.TimeIndexSuffix)
+		orphan := isSegmentFile(name) && !has[base+segment.LogSuffix]
 		final, isTmp := strings.CutSuffix(name, ".tmp")
 		switch {
 		case orphan, isTmp && (isSegmentFile(final) || final == resetName):
@@ -176,9 +176,8 @@ func (l *Log) recoverSealed(ctx context.Context, p *part, next segment.Header) e
 	name := path.Base(p.seg.Name("")) + segment.IndexSuffix
 	l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, name)
 	l.cfg.Logger.Warn("index built again", "dir", l.dir, "file", name, "reason", why)
-	if err := p.seg.SaveIndex(x); err != nil { // a full disk must not keep the log from opening
-		l.cfg.Logger.Warn("index not written; it will be built again", "dir", l.dir, "file", name, "error", err)
-	}
+	l.savedIndex(p.seg, p.seg.SaveIndex(x)) // a full disk must not keep the log from opening
+	l.savedIndex(p.seg, p.seg.SaveTimes(x))
 	return nil
 }
 
@@ -202,6 +201,8 @@ func (l *Log) recoverActive(ctx context.Context, p *part) error {
 	}
 	if why != nil {
 		known = p.seg.Empty()
+	} else if known, err = l.withTimes(ctx, p.seg, known); err != nil {
+		return err
 	}
 	x, reason, err := p.seg.Scan(ctx, known, size)
 	if err != nil {
@@ -224,9 +225,14 @@ func (l *Log) recoverActive(ctx context.Context, p *part) error {
 	if why != nil && !errors.Is(why, fs.ErrNotExist) {
 		l.cfg.Logger.Warn("index not used", "segment", p.seg.File(), "reason", why)
 		l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, path.Base(p.seg.Name(""))+segment.IndexSuffix)
-		if err := p.seg.DropIndex(); err != nil {
-			return err
-		}
+	}
+	if why != nil {
+		err = p.seg.DropIndex()
+	} else if p.seg.Timed() > x.Size {
+		err = p.seg.DropTimes()
+	}
+	if err != nil {
+		return err
 	}
 	if reason == "" {
 		if x.Size == known.Size {
@@ -250,9 +256,10 @@ func (l *Log) remove(name string) error {
 
 // isSegmentFile tells the log's own files from others in the directory.
 func isSegmentFile(name string) bool {
-	base, ok := strings.CutSuffix(name, segment.LogSuffix)
-	if !ok {
-		base, ok = strings.CutSuffix(name, segment.IndexSuffix)
+	for _, suffix := range []string{segment.LogSuffix, segment.IndexSuffix, segment.TimeIndexSuffix} {
+		if base, ok := strings.CutSuffix(name, suffix); ok {
+			return len(base) == 20 && strings.Trim(base, "0123456789") == ""
+		}
 	}
-	return ok && len(base) == 20 && strings.Trim(base, "0123456789") == ""
+	return false
 }

@@ -28,20 +28,38 @@ func (l *Log) roll() error {
 	return nil
 }
 
-// seal makes the active segment durable and writes its index. The index is
-// derived: without it Open is slower, so that is not worth an error.
+// seal makes the active segment durable and writes its indexes.
 func (l *Log) seal() error {
 	if err := l.sync(); err != nil {
 		return err
 	}
-	p := l.tail.active
-	if p.ext.Size == p.seg.Indexed() || p.ext.NextEntry == p.seg.BaseEntry {
-		return nil
-	}
-	if err := p.seg.SaveIndex(p.ext); err != nil {
-		l.cfg.Logger.Warn("index not written; it will be built again", "segment", p.seg.File(), "error", err)
-	}
+	l.saveIndexes()
 	return nil
+}
+
+// saveIndexes writes those of the active segment, and those that readers have
+// built. Indexes are derived: without them Open, or a reader, is slower, so a
+// failure is not worth an error.
+func (l *Log) saveIndexes() {
+	if p := l.tail.active; p.ext.NextEntry > p.seg.BaseEntry {
+		if p.seg.Indexed() != p.ext.Size {
+			l.savedIndex(p.seg, p.seg.SaveIndex(p.ext))
+		}
+		if p.seg.Timed() != p.ext.Size {
+			l.savedIndex(p.seg, p.seg.SaveTimes(p.ext))
+		}
+	}
+	for _, p := range l.tail.sealed {
+		if x, ok := p.seg.Unsaved(p.ext); ok {
+			l.savedIndex(p.seg, p.seg.SaveTimes(x))
+		}
+	}
+}
+
+func (l *Log) savedIndex(seg *segment.Segment, err error) {
+	if err != nil {
+		l.cfg.Logger.Warn("index not written; it will be built again", "segment", seg.File(), "error", err)
+	}
 }
 
 // create makes a segment file. If it cannot, no file is left that recovery

@@ -32,7 +32,7 @@ func (s *Segment) Append(w *Writer, x Extent, entries []Entry, durable record.En
 			w.bufs = append(w.bufs, e.Data)
 		}
 		var ok bool
-		if y, ok = y.with(f, e.Next(), s.indexBytes); !ok {
+		if y, ok = y.with(f, e, s.indexBytes); !ok {
 			clear(w.bufs)
 			return x, fmt.Errorf("%s: %w: entry %d", s.File(), ErrFull, e.Number)
 		}

@@ -1,6 +1,10 @@
 package segment
 
-import "github.com/quorumlog/quorumlog/record"
+import (
+	"math"
+
+	"github.com/quorumlog/quorumlog/record"
+)
 
 // Kind says what an entry holds.
 type Kind uint8
@@ -33,4 +37,13 @@ func (e *Entry) Next() record.Offset {
 		return e.Offset
 	}
 	return record.Batch(e.Data).NextOffset()
+}
+
+// latest returns the latest time of e's records as far as they count for
+// Segment.FindTime, math.MinInt64 without one.
+func (e *Entry) latest() int64 {
+	if e.Kind != KindBatch || record.Batch(e.Data).IsControl() {
+		return math.MinInt64
+	}
+	return record.Batch(e.Data).MaxTimestamp()
 }

@@ -13,13 +13,14 @@ type Extent struct {
 	NextEntry  record.EntryNumber
 	LastTerm   uint64 // of entry NextEntry-1
 	Index      index.Index
+	Times      index.Times // not known where only the .index was read: see Segment.Times
 }
 
 // Empty returns the extent of a segment without entries.
 func (h Header) Empty() Extent {
 	return Extent{
 		Size: HeaderSize, NextOffset: h.BaseOffset, NextEntry: h.BaseEntry, LastTerm: h.PrevTerm,
-		Index: index.New(h.BaseOffset, h.BaseEntry),
+		Index: index.New(h.BaseOffset, h.BaseEntry), Times: index.NewTimes(h.BaseOffset),
 	}
 }
 
@@ -28,21 +29,29 @@ func (x Extent) end() index.Place {
 	return index.Place{Offset: x.NextOffset, Entry: x.NextEntry, Position: x.Size}
 }
 
-// with returns x with the entry of f behind it, next being the offset of the
-// first record after it. The index gets a slot every indexBytes; it says false
-// if the entry lies too far from the segment's base.
-func (x Extent) with(f frame, next record.Offset, indexBytes int64) (Extent, bool) {
+// slotsPerTime is how many slots of the index there are to one of the time
+// index. Times are asked for more rarely than offsets, and then a few more KiB are read.
+const slotsPerTime = 8
+
+// with returns x with entry e behind it, whose header is f. The index gets a
+// slot every indexBytes; it says false if the entry lies too far from the
+// segment's base.
+func (x Extent) with(f frame, e *Entry, indexBytes int64) (Extent, bool) {
 	at := x.end()
 	if !x.Index.Fits(at) {
 		return x, false
 	}
 	if last, ok := x.Index.Last(); !ok || at.Position-last.Position >= indexBytes {
 		x.Index = x.Index.Add(at)
+		if x.Index.Len()%slotsPerTime == 0 {
+			x.Times = x.Times.Add(at.Offset)
+		}
 	}
 	x.Size += f.size()
 	x.NextEntry++
-	x.NextOffset = next
+	x.NextOffset = e.Next()
 	x.LastTerm = f.term
+	x.Times = x.Times.Raise(e.latest())
 	return x, true
 }
 

@@ -63,10 +63,12 @@ func (s *Segment) Before(x Extent, n record.EntryNumber) (Extent, error) {
 	if err != nil {
 		return Extent{}, err
 	}
-	return Extent{
+	y := Extent{
 		Size: next.Position, NextOffset: next.Offset, NextEntry: next.Entry, LastTerm: f.term,
 		Index: x.Index.Cut(next.Position),
-	}, nil
+	}
+	y.Times, err = s.timesBefore(x, y)
+	return y, err
 }
 
 // header returns the header of the entry at a place, whose offset may be unknown.

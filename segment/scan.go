@@ -49,7 +49,7 @@ func (s *Segment) Scan(ctx context.Context, x Extent, size int64) (Extent, strin
 			return x, reason, nil
 		}
 		e := f.entry(payload)
-		if x, ok = x.with(f, e.Next(), s.indexBytes); !ok {
+		if x, ok = x.with(f, &e, s.indexBytes); !ok {
 			return x, "it lies too far from the segment's base", nil
 		}
 	}

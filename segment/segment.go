@@ -15,8 +15,9 @@ import (
 
 // Ends of file names.
 const (
-	LogSuffix   = ".log"
-	IndexSuffix = ".index"
+	LogSuffix       = ".log"
+	IndexSuffix     = ".index"
+	TimeIndexSuffix = ".timeindex"
 )
 
 // Segment is one open segment file. It is closed when the last reference is released.
@@ -30,7 +31,10 @@ type Segment struct {
 	refs       atomic.Int32
 	pages      sync.Pool // *[]byte, scratch of readers
 
-	indexed int64 // bytes that the .index on disk speaks of, 0 without one; the writer's
+	times atomic.Pointer[knownTimes] // what Times found; the readers'
+
+	// Bytes that the .index and the .timeindex on disk speak of, 0 without one; the writer's.
+	indexed, timed int64
 }
 
 // Name returns the path of the segment that begins at h's base offset, without suffix.
@@ -141,28 +145,53 @@ func (s *Segment) Sync() error { return s.file.Sync() }
 
 // Remove deletes the files of s, durably. Those who hold a reference read on.
 func (s *Segment) Remove() error {
-	if err := s.fsys.Remove(s.File()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.remove(LogSuffix, TimeIndexSuffix, IndexSuffix); err != nil {
 		return err
 	}
-	return s.DropIndex()
+	return s.fsys.SyncDir(path.Dir(s.path)) // also for a call that got no further
 }
 
-// DropIndex deletes the .index if there is one, durably.
+// DropIndex deletes the .index and the .timeindex if they are there, durably.
 func (s *Segment) DropIndex() error {
-	err := s.fsys.Remove(s.path + IndexSuffix)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.drop(TimeIndexSuffix, IndexSuffix); err != nil {
 		return err
 	}
-	if err := s.fsys.SyncDir(path.Dir(s.path)); err != nil {
-		return err
-	}
-	s.indexed = 0
+	s.indexed, s.timed = 0, 0
 	return nil
+}
+
+// DropTimes deletes the .timeindex if it is there, durably.
+func (s *Segment) DropTimes() error {
+	if err := s.drop(TimeIndexSuffix); err != nil {
+		return err
+	}
+	s.timed = 0
+	return nil
+}
+
+func (s *Segment) drop(suffixes ...string) error {
+	found, err := s.remove(suffixes...)
+	if err != nil || !found {
+		return err
+	}
+	return s.fsys.SyncDir(path.Dir(s.path))
+}
+
+// remove deletes files of s and says whether there were any.
+func (s *Segment) remove(suffixes ...string) (found bool, err error) {
+	for _, suffix := range suffixes {
+		err := s.fsys.Remove(s.path + suffix)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return found, err
+		}
+		found = found || err == nil
+	}
+	return found, nil
 }
 
 // Cut shortens the file to the size of x, durably.
 func (s *Segment) Cut(x Extent) error {
-	if s.indexed > x.Size { // it would say that what is cut now is there
+	if max(s.indexed, s.timed) > x.Size { // they would say that what is cut now is there
 		if err := s.DropIndex(); err != nil {
 			return err
 		}

@@ -13,9 +13,14 @@ import (
 // error there may be the old file, the new one, or none.
 func (s *Segment) SaveIndex(x Extent) error {
 	s.indexed = max(s.indexed, x.Size)
-	return vfs.WriteFile(s.fsys, s.path+IndexSuffix, x.Index.Encode(index.Summary{
+	return vfs.WriteFile(s.fsys, s.path+IndexSuffix, x.Index.Encode(s.summary(x)))
+}
+
+// summary is what the files beside the .log say of it.
+func (s *Segment) summary(x Extent) index.Summary {
+	return index.Summary{
 		LogSum: s.seed, Size: x.Size, NextOffset: x.NextOffset, NextEntry: x.NextEntry, LastTerm: x.LastTerm,
-	}))
+	}
 }
 
 // Indexed returns how many bytes of the file the .index speaks of, 0 without one.
