@@ -22,6 +22,9 @@ type Config struct {
 	// Slow multiplies every time that a slow machine, or the race detector,
 	// needs more of. Default 1.
 	Slow int
+	// Bound is how long anything may take once nothing is broken any more.
+	// Default 30 s, multiplied by Slow.
+	Bound time.Duration
 	// Only names the faults to inject. Default: all there are.
 	Only []string
 	// Log gets each step as it happens, if set.
@@ -38,6 +41,7 @@ func (c Config) withDefaults() Config {
 	c.Nodes = cmp.Or(c.Nodes, 3)
 	c.Duration = cmp.Or(c.Duration, 10*time.Second)
 	c.Slow = cmp.Or(c.Slow, 1)
+	c.Bound = cmp.Or(c.Bound, 30*time.Second*time.Duration(c.Slow))
 	if c.Log == nil {
 		c.Log = func(string) {}
 	}
@@ -100,9 +104,6 @@ const (
 	groupCount  = 2
 	groupSize   = 2
 )
-
-// bound is how long anything may take once nothing is broken any more.
-func (c Config) bound() time.Duration { return 30 * time.Second * time.Duration(c.Slow) }
 
 // temper is what differs from run to run beside the faults, by the seed.
 type temper struct {

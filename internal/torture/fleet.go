@@ -112,7 +112,7 @@ func (f *fleet) close(m *machine, n *cluster.Node) {
 	began := time.Now()
 	done := make(chan error, 1)
 	go func() { done <- n.Close() }()
-	t := time.NewTimer(f.cfg.bound())
+	t := time.NewTimer(f.cfg.Bound)
 	defer t.Stop()
 	select {
 	case err := <-done:
@@ -120,7 +120,7 @@ func (f *fleet) close(m *machine, n *cluster.Node) {
 			f.history.violate(BadError, "close of %s: %v", m.id, err)
 		}
 	case <-t.C:
-		f.history.violate(NoProgress, "close of %s takes more than %v\n%s", m.id, f.cfg.bound(), stacks())
+		f.history.violate(NoProgress, "close of %s takes more than %v\n%s", m.id, f.cfg.Bound, stacks())
 		<-done
 	}
 	if d := time.Since(began); d > 5*time.Second {

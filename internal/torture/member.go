@@ -50,9 +50,9 @@ func (m *member) membership(ctx context.Context) {
 	for _, t := range topics {
 		names = append(names, t.name)
 	}
-	joining, cancel := context.WithTimeout(ctx, m.cfg.bound())
+	joining, cancel := context.WithTimeout(ctx, m.cfg.Bound)
 	g, err := consumer.Join(joining, src, coord, m.group, names, consumer.Config{
-		SessionTimeout: 2 * time.Second * slow, HeartbeatInterval: 100 * time.Millisecond * slow,
+		SessionTimeout: time.Second * slow, HeartbeatInterval: 50 * time.Millisecond * slow,
 		MaxPollBytes: 1 << (8 + m.rng.IntN(10)), OnAssigned: m.assigned, OnRevoked: m.revoked,
 	})
 	cancel()
@@ -64,7 +64,7 @@ func (m *member) membership(ctx context.Context) {
 	m.poll(life, g)
 	end()
 
-	patience, crash := m.cfg.bound(), ctx.Err() == nil && m.rng.IntN(3) == 0
+	patience, crash := m.cfg.Bound, ctx.Err() == nil && m.rng.IntN(3) == 0
 	if crash {
 		patience = 0 // nothing reaches the coordinator any more
 	}

@@ -59,7 +59,7 @@ func (r *run) run(ctx context.Context) error {
 		return nil
 	}
 	for _, t := range topics {
-		creating, cancel := context.WithTimeout(ctx, r.cfg.bound())
+		creating, cancel := context.WithTimeout(ctx, r.cfg.Bound)
 		_, err := r.fleet.machines[0].node.Load().CreateTopic(creating, cluster.TopicConfig{
 			Name: t.name, Partitions: int(t.partitions), Replicas: r.cfg.Nodes, SegmentBytes: t.segmentBytes,
 		})
@@ -218,7 +218,7 @@ func (r *run) caughtUp(ctx context.Context, highs map[record.TopicPartition]reco
 
 // leaks waits until as many goroutines are left as there were before.
 func (r *run) leaks(ctx context.Context, before int) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.bound())
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Bound)
 	defer cancel()
 	for runtime.NumGoroutine() > before {
 		if !pause(ctx, 20*time.Millisecond) {

@@ -81,32 +81,36 @@ func (s eagerSource) Fetch(ctx context.Context, tp record.TopicPartition, from r
 
 func TestFaultsInTheCodeAreFound(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs a cluster for each fault")
+		t.Skip("runs a cluster for each")
 	}
 	power := []string{"power loss", "power loss of all", "power loss in a write"}
 	network := []string{"cut", "cut one way", "drop", "isolation", "transfer"}
 	for _, c := range []struct {
 		name string
+		long bool // found at the end of a run: only with -duration
 		cfg  torture.Config
 		want []torture.Kind // one of them
 	}{
-		{"a disk that does not sync", torture.Config{Only: power, WrapFS: func(fs vfs.FS) vfs.FS { return forgetfulFS{fs} }},
+		{"a disk that does not sync", true, torture.Config{Only: power, WrapFS: func(fs vfs.FS) vfs.FS { return forgetfulFS{fs} }},
 			[]torture.Kind{torture.Lost, torture.Vanished, torture.TwoValues, torture.Diverged, torture.Stopped, torture.StaleEnd, torture.Skipped, torture.Unopened, torture.BadError}},
-		{"an ack before anything is written", torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return hastyCluster{c} }},
+		{"an ack before anything is written", true, torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return hastyCluster{c} }},
 			[]torture.Kind{torture.Lost}},
-		{"an ack before the quorum has it", torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return leaderCluster{c} }},
+		{"an ack before the quorum has it", true, torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return leaderCluster{c} }},
 			[]torture.Kind{torture.Lost, torture.TwoValues, torture.StaleEnd}},
-		{"a forgotten sequence", torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return anonymousCluster{c} }},
+		{"a forgotten sequence", true, torture.Config{Only: network, WrapCluster: func(c producer.Cluster) producer.Cluster { return anonymousCluster{c} }},
 			[]torture.Kind{torture.Duplicate, torture.Disorder}},
-		{"a reader that skips", torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return skippingSource{s} }},
+		{"a reader that skips", false, torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return skippingSource{s} }},
 			[]torture.Kind{torture.Skipped}},
-		{"a read past the high watermark", torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return eagerSource{s} }},
+		{"a read past the high watermark", false, torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return eagerSource{s} }},
 			[]torture.Kind{torture.PastHigh}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.long && *duration == 0 {
+				t.Skip("takes long; give a -duration")
+			}
 			var report *torture.Report
 			for range 5 {
-				c.cfg.Seed, c.cfg.Duration, c.cfg.Slow = rand.Uint64N(1e9), 8*time.Second, slow()
+				c.cfg.Seed, c.cfg.Duration, c.cfg.Slow, c.cfg.Bound = rand.Uint64N(1e9), 6*time.Second, slow(), 10*time.Second
 				var err error
 				report, err = torture.Run(context.Background(), c.cfg)
 				require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestTorture(t *testing.T) {
 				cfg.Only = strings.Split(*only, ",")
 			}
 			if cfg.Duration == 0 {
-				cfg.Duration = 3 * time.Second
+				cfg.Duration = 2 * time.Second
 				if testing.Short() {
 					cfg.Duration = time.Second
 				}

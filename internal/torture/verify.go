@@ -33,7 +33,7 @@ func (f *fleet) heal(ctx context.Context) {
 
 // within runs something that must end without an error, in time.
 func (f *fleet) within(ctx context.Context, what string, do func(ctx context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.bound())
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Bound)
 	defer cancel()
 	f.story.step("now %s", what)
 	err := do(ctx)
@@ -41,7 +41,7 @@ func (f *fleet) within(ctx context.Context, what string, do func(ctx context.Con
 	case err == nil:
 		return true
 	case ctx.Err() != nil:
-		f.history.violate(NoProgress, "%s: not within %v: %v\n%s", what, f.cfg.bound(), err, stacks())
+		f.history.violate(NoProgress, "%s: not within %v: %v\n%s", what, f.cfg.Bound, err, stacks())
 	default:
 		f.history.violate(NoProgress, "%s: %v", what, err)
 	}
@@ -302,7 +302,7 @@ func (f *fleet) openLog(ctx context.Context, m *machine, dir string) (*log.Log, 
 
 // groupRecords returns what the newest records about groups say, for people.
 func (f *fleet) groupRecords(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.bound())
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Bound)
 	defer cancel()
 	newest := map[string]string{}
 	for rec, err := range consumer.Read(ctx, f.running()[0], cluster.OffsetsTopic, consumer.UntilEnd()) {

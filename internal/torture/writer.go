@@ -72,7 +72,7 @@ func (w *writer) incarnation(ctx context.Context) error {
 			w.client.moveHome(w.rng)
 		}
 	}
-	patience := cfg.DeliveryTimeout + w.cfg.bound()
+	patience := cfg.DeliveryTimeout + w.cfg.Bound
 	if w.rng.IntN(3) == 0 {
 		patience = 10 * time.Millisecond // give up what is under way
 	}
@@ -140,7 +140,7 @@ func (w *writer) result(tp record.TopicPartition, v value, res producer.Result, 
 
 // probe writes one record to each partition, which must work.
 func (w *writer) probe(ctx context.Context) error {
-	p, err := producer.New(w.cfg.WrapCluster(w.client), producer.Config{Partitioner: producer.Manual, DeliveryTimeout: w.cfg.bound()})
+	p, err := producer.New(w.cfg.WrapCluster(w.client), producer.Config{Partitioner: producer.Manual, DeliveryTimeout: w.cfg.Bound})
 	if err != nil {
 		return err
 	}
