@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/segment"
@@ -84,6 +85,11 @@ func (l *Log) check(entries []segment.Entry) error {
 
 // write appends to the active segment, and rolls as often as it must.
 func (l *Log) write(entries []segment.Entry) error {
+	if l.old() {
+		if err := l.roll(); err != nil {
+			return err
+		}
+	}
 	for len(entries) > 0 {
 		n := l.fit(entries)
 		if n == 0 {
@@ -118,6 +124,14 @@ func (l *Log) fit(entries []segment.Entry) int {
 		next = end
 	}
 	return len(entries)
+}
+
+// old reports whether the active segment has reached SegmentAge. One without an
+// offset never has: the next one would have the same name.
+func (l *Log) old() bool {
+	p := l.tail.active
+	age := l.cfg.Now().Sub(time.UnixMilli(p.seg.Created))
+	return p.ext.NextOffset > p.seg.BaseOffset && age.Abs() >= l.cfg.SegmentAge
 }
 
 // undo takes back what a failed call has written since before, which is what

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/record"
@@ -20,6 +21,10 @@ type Config struct {
 	// SegmentBytes is where the active segment rolls. An entry is never split,
 	// so a segment may end one entry above it. Default 64 MiB, at most 2 GiB.
 	SegmentBytes int64
+	// SegmentAge is how old the active segment gets: the first append after that
+	// rolls, if the segment holds a record. So does one by a clock that was set
+	// back by as much. Default 7 days.
+	SegmentAge time.Duration
 	// IndexBytes is about how many bytes of entries lie between two slots of
 	// the index. Default 4 KiB.
 	IndexBytes int64
@@ -27,7 +32,10 @@ type Config struct {
 	// Flusher syncs for FlushEvery; share one among all logs of a node. Default:
 	// one of the log's own.
 	Flusher *Flusher
-	Logger  *slog.Logger // what an operator should know; default silent
+	// Now is the clock that segments are dated by. Default time.Now. Times
+	// without a monotonic reading are taken at their word: see Retention.
+	Now    func() time.Time
+	Logger *slog.Logger // what an operator should know; default silent
 }
 
 // Bounds of SegmentBytes. The upper one keeps positions far from 32 bits, with
@@ -39,7 +47,11 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.SegmentBytes = cmp.Or(c.SegmentBytes, 64<<20)
+	c.SegmentAge = cmp.Or(c.SegmentAge, 7*24*time.Hour)
 	c.IndexBytes = cmp.Or(c.IndexBytes, 4<<10)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -56,6 +68,9 @@ func (c Config) Validate() error {
 	}
 	if c.SegmentBytes < minSegmentBytes || c.SegmentBytes > maxSegmentBytes {
 		errs = append(errs, fmt.Errorf("SegmentBytes is %d, want %d to %d", c.SegmentBytes, minSegmentBytes, maxSegmentBytes))
+	}
+	if c.SegmentAge < 0 {
+		errs = append(errs, fmt.Errorf("SegmentAge is %v, want a positive one", c.SegmentAge))
 	}
 	if c.IndexBytes < 0 {
 		errs = append(errs, fmt.Errorf("IndexBytes is %d, want a positive number", c.IndexBytes))

@@ -11,7 +11,7 @@
 //	reset                       for a moment: all segments are to go, this one stays
 //
 // A file is named after the first offset in it. It rolls before an append would
-// take it above Config.SegmentBytes, but never while it holds no offset, so that
+// take it above Config.SegmentBytes, and by Config.SegmentAge, but never while it holds no offset, so that
 // names do not clash. File names and headers keep start and end of a log whose records
 // are all trimmed. Other files in the directory are left alone.
 //

@@ -36,7 +36,8 @@ func (l *Log) recover(ctx context.Context) error {
 		return err
 	}
 	if segs == 0 {
-		h := segment.Header{TopicID: l.cfg.TopicID, Partition: l.cfg.Partition, BaseEntry: 1}
+		h := l.header()
+		h.BaseEntry = 1
 		l.tail.active.ext = h.Empty()
 		l.tail.active.seg, err = l.create(h)
 		l.report.Segments = 1

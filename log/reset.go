@@ -29,7 +29,8 @@ func (l *Log) Reset(next record.EntryNumber, prevTerm uint64, offset record.Offs
 	if next < 1 || offset < 0 {
 		return fmt.Errorf("%w: reset to entry %d, offset %d", record.ErrInvalid, next, offset)
 	}
-	h := segment.Header{TopicID: l.cfg.TopicID, Partition: l.cfg.Partition, BaseOffset: offset, BaseEntry: next, PrevTerm: prevTerm}
+	h := l.header()
+	h.BaseOffset, h.BaseEntry, h.PrevTerm = offset, next, prevTerm
 	mark := path.Join(l.dir, resetName)
 	if err := vfs.WriteFile(l.cfg.FS, mark, h.Encode()); err != nil {
 		return fmt.Errorf("reset: %w", l.dropMark(mark, err))

@@ -14,11 +14,7 @@ func (l *Log) roll() error {
 	if err := l.seal(); err != nil {
 		return err
 	}
-	x := l.tail.active.ext
-	h := segment.Header{
-		TopicID: l.cfg.TopicID, Partition: l.cfg.Partition,
-		BaseOffset: x.NextOffset, BaseEntry: x.NextEntry, PrevTerm: x.LastTerm,
-	}
+	h := l.tail.active.seg.Behind(l.tail.active.ext, l.cfg.Now().UnixMilli())
 	seg, err := l.create(h)
 	if err != nil {
 		return err
@@ -26,6 +22,12 @@ func (l *Log) roll() error {
 	l.tail.sealed = append(slices.Clip(l.tail.sealed), l.tail.active) // readers have the old one
 	l.tail.active = part{seg: seg, ext: h.Empty()}
 	return nil
+}
+
+// header begins the header of a segment that has none before it.
+func (l *Log) header() segment.Header {
+	now := l.cfg.Now().UnixMilli()
+	return segment.Header{TopicID: l.cfg.TopicID, Partition: l.cfg.Partition, Created: now, Latest: now}
 }
 
 // seal makes the active segment durable and writes its indexes.

@@ -4,21 +4,24 @@
 //
 // # File
 //
-// A header of 64 bytes, then entries, one behind the other:
+// A header of 80 bytes, then entries, one behind the other:
 //
 //	 0                8       12     16         32            40
 //	+----------------+-------+------+----------+-------------+------------+
 //	| magic QLOGSEGM | ver 1 | crcA | topic id | base offset | base entry |
 //	+----------------+-------+------+----------+-------------+------------+
-//	 48          56          60      64
-//	+-----------+-----------+-------+
-//	| prev term | partition | crcB  |
-//	+-----------+-----------+-------+
+//	 48          56        64       72          76      80
+//	+-----------+---------+--------+-----------+-------+
+//	| prev term | created | latest | partition | crcB  |
+//	+-----------+---------+--------+-----------+-------+
 //
 // crcA covers bytes 0..12 and is in the same place in every version, so that an
-// unknown version is told from damage; crcB covers bytes 0..60. "prev term" is
+// unknown version is told from damage; crcB covers bytes 0..76. "prev term" is
 // the term of the entry before the first one, 0 if there was none: with it an
-// empty log still knows where it stands.
+// empty log still knows where it stands. "created" is when the file was made, by
+// the writer's clock in ms since 1970, and "latest" the latest such time of this
+// segment and those before it: they differ after the clock was set back. What the
+// segments before hold was appended before "created", so no entry needs a time.
 //
 // # Entry
 //
@@ -28,7 +31,7 @@
 //	+-----+---------+--------+------+-------------+-------------+------+----------+---------+
 //
 // Integers are big-endian; checksums are CRC-32C. crc covers the file header's
-// bytes 0..60 and then the entry's bytes 4..40, so an entry of another segment is
+// bytes 0..76 and then the entry's bytes 4..40, so an entry of another segment is
 // no entry here, wherever its bytes come from. kind: 1 batch, 2 no-op, 3 barrier,
 // 4 configuration, 5 command. The payload of a batch is a record batch whose offset, epoch,
 // length and checksum equal base offset, term, length and payload crc here, and

@@ -12,7 +12,7 @@ import (
 const (
 	magic      = "QLOGSEGM"
 	version    = 1
-	HeaderSize = 64 // of the file
+	HeaderSize = 80 // of the file
 )
 
 var (
@@ -27,6 +27,19 @@ type Header struct {
 	BaseOffset record.Offset
 	BaseEntry  record.EntryNumber
 	PrevTerm   uint64 // term of entry BaseEntry-1, 0 if there was none
+	// Created is when the file was made, by the writer's clock in ms since 1970:
+	// what the segments before hold was appended earlier. Latest is the latest
+	// Created of this one and those before; a later one than Created tells that
+	// the clock was set back.
+	Created, Latest int64
+}
+
+// Behind returns the header of the segment that goes on behind x, made at a
+// time in ms since 1970.
+func (h Header) Behind(x Extent, created int64) Header {
+	h.BaseOffset, h.BaseEntry, h.PrevTerm = x.NextOffset, x.NextEntry, x.LastTerm
+	h.Created, h.Latest = created, max(created, h.Latest)
+	return h
 }
 
 // Encode returns the HeaderSize bytes of h.
@@ -39,6 +52,8 @@ func (h Header) Encode() []byte {
 	b = be.AppendUint64(b, uint64(h.BaseOffset))
 	b = be.AppendUint64(b, uint64(h.BaseEntry))
 	b = be.AppendUint64(b, h.PrevTerm)
+	b = be.AppendUint64(b, uint64(h.Created))
+	b = be.AppendUint64(b, uint64(h.Latest))
 	b = be.AppendUint32(b, uint32(h.Partition))
 	return be.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -56,7 +71,7 @@ func DecodeHeader(b []byte) (Header, error) {
 	if v := be.Uint32(b[8:]); v != version {
 		return Header{}, &VersionError{Version: v}
 	}
-	if len(b) < HeaderSize || be.Uint32(b[60:]) != crc32.Checksum(b[:60], castagnoli) {
+	if len(b) < HeaderSize || be.Uint32(b[76:]) != crc32.Checksum(b[:76], castagnoli) {
 		return Header{}, fmt.Errorf("segment header has a wrong checksum")
 	}
 	h := Header{
@@ -64,9 +79,11 @@ func DecodeHeader(b []byte) (Header, error) {
 		BaseOffset: record.Offset(be.Uint64(b[32:])),
 		BaseEntry:  record.EntryNumber(be.Uint64(b[40:])),
 		PrevTerm:   be.Uint64(b[48:]),
-		Partition:  int32(be.Uint32(b[56:])),
+		Created:    int64(be.Uint64(b[56:])),
+		Latest:     int64(be.Uint64(b[64:])),
+		Partition:  int32(be.Uint32(b[72:])),
 	}
-	if h.BaseOffset < 0 || h.BaseEntry < 1 || h.Partition < 0 {
+	if h.BaseOffset < 0 || h.BaseEntry < 1 || h.Partition < 0 || h.Latest < h.Created {
 		return Header{}, fmt.Errorf("segment header has impossible numbers: %+v", h)
 	}
 	return h, nil
