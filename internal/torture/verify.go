@@ -123,8 +123,8 @@ func (f *fleet) blackout(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// settle waits until the replicas of each partition take the same space: a
-// follower that is behind must catch up though nobody writes.
+// settle waits until the entries of each partition take the same space on all
+// replicas: a follower that is behind must catch up though nobody writes.
 func (f *fleet) settle(ctx context.Context) error {
 	for !f.sameSize() {
 		if !pause(ctx, 50*time.Millisecond) {
@@ -143,7 +143,7 @@ func (f *fleet) sameSize() bool {
 			for _, name := range names {
 				if strings.HasSuffix(name, ".log") {
 					b, _ := m.disk.ReadFile(path.Join(dir, name))
-					size += int64(len(b))
+					size += int64(len(b) - segment.HeaderSize) // replicas may roll at different entries
 				}
 			}
 			sizes[size] = true
