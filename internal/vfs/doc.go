@@ -1,6 +1,6 @@
 // Package vfs is the seam between the log and the file system. OS is the
-// machine's file system; Mem is one in memory that crashes, forgets and fails
-// on demand. Everything below package replica touches files through FS only.
+// machine's file system, NewOS the same with syncs that take no threads; Mem is
+// one in memory that crashes, forgets and fails on demand. Everything below package replica touches files through FS only.
 //
 // # What is durable
 //
