@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/segment"
@@ -25,6 +26,7 @@ type Log struct {
 	places places
 
 	flusher *Flusher // the log's own, or shared
+	watch   *watch   // of retention
 
 	mu       sync.Mutex         // held by whoever writes; guards what follows
 	tail     view               // what is on disk; published when all of a call is done
@@ -51,10 +53,12 @@ func Open(ctx context.Context, dir string, cfg Config) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("log in %s: %w", dir, err)
 	}
-	l := &Log{cfg: cfg.withDefaults(), dir: dir, flusher: cmp.Or(cfg.Flusher, NewFlusher())}
+	cfg = cfg.withDefaults()
+	l := &Log{cfg: cfg, dir: dir, flusher: cmp.Or(cfg.Flusher, NewFlusher()), watch: newWatch(cfg.Now)}
 	if err := l.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log in %s: %w", dir, err), l.release())
 	}
+	l.watch.floor = time.UnixMilli(l.tail.active.seg.Latest)
 	l.durable = l.tail.active.ext.NextEntry
 	l.publish()
 	return l, nil
