@@ -42,6 +42,7 @@ type Config struct {
 	// an append with AckAll. Default: a majority of Peers.
 	MinInSync    int
 	SegmentBytes int64           // as log.Config
+	SegmentAge   time.Duration   // as log.Config
 	Flush        log.FlushPolicy // as log.Config
 	Flusher      *log.Flusher    // as log.Config
 	Logger       *slog.Logger    // default silent

@@ -30,6 +30,14 @@
 //	                           leadership or the caller stopped waiting
 //	any other                  not written
 //
+// # Retention
+//
+// What is forgotten is decided once: the leader plans by its own segments, below
+// its high watermark, and appends a trim, a command that all replicas apply. The
+// log start offset is what was decided, exactly, also inside a batch; reads below
+// it are refused at once. Each replica removes its own segments that lie wholly
+// below, oldest first, when its checkpoint covers them.
+//
 // # Files
 //
 // Beside the segments of package log lies "checkpoint": the state (high

@@ -12,7 +12,8 @@ import (
 // watermark, of about maxBytes but at least one if there is one. It never waits:
 // at the high watermark it returns none. Any replica may be read, a follower is
 // a little behind. *record.OffsetRangeError if from is below the log start, or
-// above the end on the leader.
+// above the end on the leader. The log start may lie inside a batch: the batch
+// that holds it is returned whole, and the reader passes over what lies below.
 func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	if from < 0 {
 		return record.Fetched{}, fmt.Errorf("%v: %w: offset %d is negative", r.cfg.TopicPartition, record.ErrInvalid, from)
@@ -20,9 +21,9 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 	if err := r.stopped(); err != nil {
 		return record.Fetched{}, err
 	}
+	start := r.startOffset()
 	high := record.Offset(r.high.Load())
 	b := r.store.log.Bounds()
-	start := max(b.Start, record.Offset(r.start.Load()))
 	f := record.Fetched{StartOffset: start, LastStableOffset: high, HighWatermark: high}
 	// A leader's log holds all that is committed; a follower may be behind.
 	if from < start || from > b.End && r.leads() {

@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg.Logger = cfg.Logger.With("partition", cfg.TopicPartition.String(), "node", cfg.Node)
 	l, err := log.Open(ctx, cfg.Dir, log.Config{
 		FS: cfg.FS, TopicID: cfg.TopicID, Partition: cfg.TopicPartition.Partition,
-		SegmentBytes: cfg.SegmentBytes, Flush: cfg.Flush, Flusher: cfg.Flusher, Logger: cfg.Logger,
+		SegmentBytes: cfg.SegmentBytes, SegmentAge: cfg.SegmentAge, Flush: cfg.Flush, Flusher: cfg.Flusher, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -424,11 +424,12 @@ type Status struct {
 // Status returns the state of this moment.
 func (r *Replica) Status() Status {
 	node, epoch := r.Leader()
+	start := r.startOffset()
 	high := record.Offset(r.high.Load()) // before the bounds: the end never lies below it
 	b := r.store.log.Bounds()
 	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
-		StartOffset: max(b.Start, record.Offset(r.start.Load())), HighWatermark: high, EndOffset: b.End,
+		StartOffset: start, HighWatermark: high, EndOffset: b.End,
 		SizeBytes: r.store.log.Size(),
 	}
 	if r.leads() {

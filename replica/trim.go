@@ -56,9 +56,12 @@ func (r *Replica) TrimTo(ctx context.Context, offset record.Offset) (record.Offs
 }
 
 // startOffset returns the log start offset: what was decided, or the first
-// offset the segments hold if that is higher.
+// offset the segments hold if that is higher. It never lies above the high
+// watermark: a follower that went on from an anchor knows of a start that it has
+// yet to reach. Load the high watermark afterwards if both are needed.
 func (r *Replica) startOffset() record.Offset {
-	return max(record.Offset(r.start.Load()), r.store.log.Bounds().Start)
+	start := min(r.start.Load(), r.high.Load())
+	return max(record.Offset(start), r.store.log.Bounds().Start)
 }
 
 // trimSegments removes the segments below the log start. The checkpoint must
