@@ -13,7 +13,7 @@ type groupPart struct {
 // groupLog is what is known of it.
 type groupLog struct {
 	asked  record.Offset // highest that a member has tried to commit
-	stored record.Offset // highest that was acknowledged
+	stored record.Offset // highest that was acknowledged, or told
 	polled []bool        // by offset: it was handed out
 }
 
@@ -99,11 +99,14 @@ func (h *history) answered(k groupPart, floor, o record.Offset) {
 	defer h.mu.Unlock()
 	o = max(o, 0) // none committed
 	if o < floor {
-		h.broke(CommitBack, "group %s is at offset %d of %v, but %d was acknowledged before it was asked for", k.group, o, k.tp, floor)
+		h.broke(CommitBack, "group %s is at offset %d of %v, but %d was acknowledged, or told, before it was asked for", k.group, o, k.tp, floor)
 	}
 	if o > h.group(k).asked {
 		h.broke(GroupSkip, "group %s is at offset %d of %v, but nobody has committed more than %d", k.group, o, k.tp, h.group(k).asked)
 	}
+	// A commit whose ack was lost is one all the same, once somebody has seen it.
+	h.group(k).stored = max(h.group(k).stored, o)
+	h.move()
 }
 
 // finalGroup checks that all below what is committed was handed out.

@@ -155,6 +155,11 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 			h.committed(testGroup, 7)
 			h.answered(testGroup, h.stored(testGroup), record.NoOffset)
 		}},
+		{"an offset that was told is forgotten", CommitBack, func(h telling) {
+			h.commits(testGroup, 7) // its ack was lost
+			h.answered(testGroup, h.stored(testGroup), 7)
+			h.answered(testGroup, h.stored(testGroup), 6)
+		}},
 		{"a commit that nobody made", GroupSkip, func(h telling) {
 			h.commits(testGroup, 7)
 			h.answered(testGroup, 0, 8)
