@@ -109,10 +109,8 @@ func TestAppendKeepsNothingOfWhatItWasGiven(t *testing.T) {
 // TestReadAgreesWithAListAtEveryOffset reads from each offset to each bound.
 func TestReadAgreesWithAListAtEveryOffset(t *testing.T) {
 	l := open(t, testConfig(vfs.NewMem()))
-	o := newOracle()
-	entries := o.make(t, testRand(t), 25)
+	entries := newOracle().make(t, testRand(t), 25)
 	require.NoError(t, l.Append(entries))
-	o = o.with(entries...)
 	end := l.Bounds().End
 	for from := range end + 1 {
 		for bound := range end + 1 {
