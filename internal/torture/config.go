@@ -61,19 +61,17 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
-	if c.Nodes < 1 || c.Nodes > 9 {
-		errs = append(errs, fmt.Errorf("Nodes is %d, want 1 to 9", c.Nodes))
-	}
-	if c.Duration < 0 {
-		errs = append(errs, fmt.Errorf("Duration is %v, want more than 0", c.Duration))
-	}
-	for _, name := range c.Only {
-		if !slices.ContainsFunc(faults, func(f fault) bool { return f.name == name }) {
-			errs = append(errs, fmt.Errorf("there is no fault %q", name))
+	bad := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if c.Slow < 1 {
-		errs = append(errs, fmt.Errorf("Slow is %d, want at least 1", c.Slow))
+	bad(c.Nodes < 1 || c.Nodes > 9, "Nodes is %d, want 1 to 9", c.Nodes)
+	bad(c.Duration < 0, "Duration is %v, want more than 0", c.Duration)
+	bad(c.Slow < 1, "Slow is %d, want at least 1", c.Slow)
+	for _, name := range c.Only {
+		known := slices.ContainsFunc(faults, func(f fault) bool { return f.name == name })
+		bad(!known, "there is no fault %q", name)
 	}
 	return errors.Join(errs...)
 }
