@@ -92,6 +92,34 @@ func ExampleOpen_threeNodes() {
 	// Output: 42: any node will do
 }
 
+// What was sent since a point in time, exactly, also inside a batch.
+func ExampleFromTime() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	ctx := context.Background()
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	for i, v := range []string{"created", "paid", "sent"} {
+		at := noon.Add(time.Duration(i) * time.Hour)
+		if _, err := n.Produce(ctx, "orders", quorumlog.Record{Time: at, Value: []byte(v)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	since := noon.Add(time.Minute)
+	for r, err := range n.Read(ctx, "orders", quorumlog.FromTime(since), quorumlog.UntilEnd()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Partition, r.Offset, r.Time.UTC().Format(time.TimeOnly), string(r.Value))
+	}
+	// Output:
+	// 0 1 13:00:00 paid
+	// 0 2 14:00:00 sent
+}
+
 // A producer of its own: many records under way, each with its result.
 func ExampleNode_Producer() {
 	dir, remove := temp()

@@ -26,6 +26,8 @@ type (
 	TopicConfig = cluster.TopicConfig
 	// TopicStatus is the state of a topic's partitions.
 	TopicStatus = cluster.TopicStatus
+	// PartitionPlan is what retention removes from one partition, or would.
+	PartitionPlan = cluster.PartitionPlan
 	// Result says where a record went.
 	Result = producer.Result
 	// Producer sends records. Node.Producer makes one.
@@ -55,6 +57,10 @@ func FromEnd() ReadOption { return consumer.FromEnd() }
 
 // FromOffset begins a read at offset o of every partition that is read.
 func FromOffset(o Offset) ReadOption { return consumer.FromOffset(o) }
+
+// FromTime begins a read with the first record of each partition whose time is t
+// or later.
+func FromTime(t time.Time) ReadOption { return consumer.FromTime(t) }
 
 // UntilEnd ends a read at the end as it is when the read begins. Without it a
 // read waits for new records until its context ends.

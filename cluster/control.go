@@ -16,7 +16,9 @@ const (
 	opStatus   = "status"   // its epoch and offsets, as its leader
 	opOffsets  = "offsets"  // the same, certain to be newer than the request
 	opTransfer = "transfer" // hand leadership to another replica
-	opGroup    = "group"    // a group's request to its coordinator
+	// The offset of the first record of a time or later, NoOffset without one.
+	opOffsetForTime = "offset-for-time"
+	opGroup         = "group" // a group's request to its coordinator
 	// To the leader of the metadata partition:
 	opSync         = "sync" // how far must one fold to know what is known now?
 	opCreateTopic  = "create-topic"
@@ -31,7 +33,8 @@ type request struct {
 	Partition int32          `json:"partition"`
 	Name      string         `json:"name,omitempty"` // of a producer or a group
 	Topic     *TopicConfig   `json:"topic,omitempty"`
-	NewID     record.TopicID `json:"newID"` // of Topic
+	NewID     record.TopicID `json:"newID"`          // of Topic
+	Time      int64          `json:"time,omitempty"` // ms since 1970
 	Group     *group.Request `json:"group,omitempty"`
 }
 
@@ -42,6 +45,7 @@ type answer struct {
 	Start    record.Offset      `json:"start,omitempty"`
 	High     record.Offset      `json:"high,omitempty"`
 	End      record.Offset      `json:"end,omitempty"`
+	Offset   record.Offset      `json:"offset,omitempty"`
 	Upto     record.Offset      `json:"upto,omitempty"` // fold the metadata to here to see what was decided
 	Producer identity           `json:"producer"`
 	Topic    *Topic             `json:"topic,omitempty"`
@@ -137,6 +141,8 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	case opReady, opStatus:
 	case opOffsets:
 		a.Epoch, a.High, err = rep.Barrier(ctx)
+	case opOffsetForTime:
+		a.Offset, err = answerOffsetForTime(ctx, rep, req.Time)
 	case opTransfer:
 		err = rep.TransferLeadership(ctx)
 	case opGroup:

@@ -65,6 +65,27 @@ func (m memory) Offsets(_ context.Context, tp record.TopicPartition) (start, hig
 	return p.start, p.next, nil
 }
 
+func (m memory) OffsetForTime(_ context.Context, tp record.TopicPartition, t time.Time) (record.Offset, bool, error) {
+	p, err := m.find(tp)
+	if err != nil {
+		return record.NoOffset, false, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var it record.Iterator
+	for _, b := range p.batches {
+		if err := it.Reset(b); err != nil {
+			return record.NoOffset, false, err
+		}
+		for r := (record.Record{}); it.Next(&r); {
+			if r.Offset >= p.start && !r.Time.Before(t) {
+				return r.Offset, true, nil
+			}
+		}
+	}
+	return record.NoOffset, false, nil
+}
+
 func (m memory) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, _ record.Isolation) (record.Fetched, error) {
 	p, err := m.find(tp)
 	if err != nil {

@@ -209,6 +209,15 @@ func (r *reader) span(ctx context.Context, tp record.TopicPartition) (span, erro
 		s.pos = high
 	case originOffset:
 		s.pos = r.cfg.offset
+	case originTime:
+		offset, ok, err := r.src.OffsetForTime(ctx, tp, r.cfg.time)
+		if err != nil {
+			return s, place(tp, err)
+		}
+		s.pos, s.oldest = high, true // retention may take what was found
+		if ok {
+			s.pos = min(offset, high) // what came since the loop began is behind the end
+		}
 	}
 	if r.cfg.untilEnd {
 		// Nothing is fetched from a position at or above the end, so nobody

@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -20,11 +21,13 @@ const (
 	originStart origin = iota
 	originEnd
 	originOffset
+	originTime
 )
 
 type readConfig struct {
 	origin    origin
 	offset    record.Offset // for originOffset
+	time      time.Time     // for originTime
 	untilEnd  bool
 	one       bool // only this partition
 	partition int32
@@ -43,6 +46,13 @@ func FromEnd() ReadOption { return func(c *readConfig) { c.origin = originEnd } 
 // than one partition, [Partition] is mostly wanted as well.
 func FromOffset(o record.Offset) ReadOption {
 	return func(c *readConfig) { c.origin, c.offset = originOffset, o }
+}
+
+// FromTime begins, in each partition, with the first record whose time is t or
+// later. Records after it come whatever their time. A partition without such a
+// record is read from its end, as it is when the loop over the sequence begins.
+func FromTime(t time.Time) ReadOption {
+	return func(c *readConfig) { c.origin, c.time = originTime, t }
 }
 
 // UntilEnd ends the sequence at the end of each partition as it is when the

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"time"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/record"
@@ -19,6 +20,9 @@ type Source interface {
 	Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error)
 	// Offsets returns the first readable offset and the high watermark.
 	Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error)
+	// OffsetForTime returns the offset of the first readable record, in offset
+	// order, whose time is t or later; false if there is none.
+	OffsetForTime(ctx context.Context, tp record.TopicPartition, t time.Time) (record.Offset, bool, error)
 }
 
 // Coordinator keeps the groups: who is a member, who owns which partition, and

@@ -5,10 +5,11 @@
 //
 // # Files
 //
-//	00000000000000000000.log    entries (package segment), the only truth
-//	00000000000000000000.index  offset and entry to position (package index), derived
-//	00000000000000184000.log    the active segment: the last one, which is appended to
-//	reset                       for a moment: all segments are to go, this one stays
+//	00000000000000000000.log        entries (package segment), the only truth
+//	00000000000000000000.index      offset and entry to position (package index), derived
+//	00000000000000000000.timeindex  time to offset (package index), derived
+//	00000000000000184000.log        the active segment: the last one, which is appended to
+//	reset                           for a moment: all segments are to go, this one stays
 //
 // A file is named after the first offset in it. It rolls before an append would
 // take it above Config.SegmentBytes, and by Config.SegmentAge, but never while it holds no offset, so that
@@ -17,7 +18,7 @@
 //
 // # Crash rules
 //
-//   - A segment is synced, then its index is written, then the next segment is made
+//   - A segment is synced, then its indexes are written, then the next segment is made
 //     durable, then it is appended to. So all of a sealed segment is on disk, and
 //     whatever is wrong in it is damage.
 //   - In the active segment a bad entry is a torn write, unless an entry behind it,
@@ -25,7 +26,10 @@
 //     is synced, before Open returns: what a reader has seen stays.
 //   - The index beside the active segment, written by Close, says how far all was on
 //     disk; Open scans only behind it. It is removed, durably, before bytes it
-//     speaks of are cut.
+//     speaks of are cut, and so is the time index.
+//   - A time index that is missing or wrong is built where it is needed: by Open for
+//     the active segment, for a sealed one by the first OffsetForTime that comes by. The
+//     next roll or Close writes it.
 //   - Truncation removes whole segments newest first, trimming oldest first, one
 //     durable step each: in between there is always a log without a gap.
 //   - A failed write is cut off again, durably, before Append returns. If that

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -676,4 +677,48 @@ func (f files) dropAll(suffix string) {
 			delete(f, name)
 		}
 	}
+}
+
+// TestAnInterruptedScanForTimesGoesOn asks with a ctx that ends after a few
+// looks at it, again and again: each call gets further.
+func TestAnInterruptedScanForTimesGoesOn(t *testing.T) {
+	disk := vfs.NewMem()
+	cfg := testConfig(disk)
+	cfg.SegmentBytes, cfg.Flush = 8<<20, FlushNever
+	l := open(t, cfg)
+	rng := testRand(t)
+	for n := record.EntryNumber(1); len(l.view.Load().sealed) == 0; n++ {
+		require.NoError(t, l.Append([]segment.Entry{batchEntry(n, batch(t, rng, record.Offset(n-1), 1, 1, 300<<10))}))
+	}
+	end := l.Bounds().End
+	require.NoError(t, l.Close())
+	require.NoError(t, disk.Remove(path.Join(testDir, "00000000000000000000.timeindex")))
+	l = open(t, cfg)
+	calls := 1
+	for ; ; calls++ {
+		_, ok, err := l.OffsetForTime(&shortContext{Context: t.Context(), left: 3}, 2, 0, end)
+		require.False(t, ok)
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.Less(t, calls, 20)
+	}
+	require.Greater(t, calls, 2)
+	requireAnswers(t, l, stamps{{0, 1}}, []int64{1, 2}, 0, end, "at last")
+	require.NoError(t, l.Close())
+	require.Contains(t, readFiles(t, disk), "00000000000000000000.timeindex")
+}
+
+// shortContext ends when it has been looked at a number of times.
+type shortContext struct {
+	context.Context
+	left int
+}
+
+func (c *shortContext) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
 }

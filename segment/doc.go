@@ -1,6 +1,7 @@
 // Package segment keeps a run of one partition's entries in an append-only file,
 // named after its base offset (00000000000000184000.log), and finds them again
-// by offset and by entry number. The .index beside it is derived (package index).
+// by offset, by entry number and by time. The .index and the .timeindex beside it
+// are derived (package index).
 //
 // # File
 //

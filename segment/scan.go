@@ -16,9 +16,12 @@ const scanChunk = 1 << 20
 // the end was reached.
 func (s *Segment) Scan(ctx context.Context, x Extent, size int64) (Extent, string, error) {
 	w := window{file: s.file, end: size, chunk: scanChunk}
-	for x.Size < size {
-		if x.Size >= w.pos+int64(len(w.have)) && ctx.Err() != nil { // asked once a chunk
-			return x, "", ctx.Err()
+	for ask := x.Size; x.Size < size; {
+		if x.Size >= ask { // once a chunk
+			if err := ctx.Err(); err != nil {
+				return x, "", err
+			}
+			ask = x.Size + scanChunk
 		}
 		b, err := w.bytes(x.Size, frameSize)
 		if err != nil {

@@ -66,19 +66,23 @@ func firstInTime(b record.Batch, t int64, from record.Offset) (record.Offset, bo
 }
 
 // Times returns the time index of x: the one it brings, or that of the
-// .timeindex, or, if that is missing or wrong, one for which all of x is read,
-// which ctx ends. It is remembered.
+// .timeindex, or, if that is missing or wrong, one for which all of x is read.
+// When ctx ends that, the next call goes on from there.
 func (s *Segment) Times(ctx context.Context, x Extent) (index.Times, error) {
 	if x.Times.Known() {
 		return x.Times, nil
 	}
-	if k := s.times.Load(); k != nil && k.size == x.Size {
-		return k.times, nil
+	k := s.times.Load()
+	if k == nil || k.size != x.Size {
+		k = &knownTimes{size: x.Size, read: s.Empty()}
+		if times, err := s.LoadTimes(x); err == nil {
+			k.times, k.saved = times, true
+		}
 	}
-	k := &knownTimes{size: x.Size}
-	var err error
-	if k.times, err = s.LoadTimes(x); err != nil {
-		if k.times, k.unsaved, err = s.buildTimes(ctx, x); err != nil {
+	if !k.times.Known() {
+		var err error
+		if k, err = s.build(ctx, *k); err != nil {
+			s.times.Store(k)
 			return index.Times{}, err
 		}
 	}
@@ -86,34 +90,39 @@ func (s *Segment) Times(ctx context.Context, x Extent) (index.Times, error) {
 	return k.times, nil
 }
 
-// knownTimes is the time index of an extent that does not bring it.
+// knownTimes is the time index of an extent that does not bring it. Once stored
+// it is not changed.
 type knownTimes struct {
-	size    int64 // of the extent
-	times   index.Times
-	unsaved bool
+	size  int64       // of the extent
+	times index.Times // not known until all is read
+	saved bool        // on disk, or not worth it
+	read  Extent      // as far as was needed and ctx allowed
+}
+
+// build reads what is left. Where that is damaged, all is possible from there on.
+func (s *Segment) build(ctx context.Context, k knownTimes) (*knownTimes, error) {
+	read, reason, err := s.Scan(ctx, k.read, k.size)
+	if err != nil {
+		k.read = read
+		return &k, err
+	}
+	k.read = Extent{}
+	k.times = read.Times
+	if reason != "" {
+		k.times, k.saved = read.Times.Raise(math.MaxInt64), true
+	}
+	return &k, nil
 }
 
 // Unsaved returns x with the time index that Times has built for it, false if
 // it has not, or if that is on disk.
 func (s *Segment) Unsaved(x Extent) (Extent, bool) {
 	k := s.times.Load()
-	if k == nil || k.size != x.Size || !k.unsaved || x.Times.Known() || s.timed == x.Size {
+	if x.Times.Known() || k == nil || k.size != x.Size || !k.times.Known() || k.saved || s.timed == x.Size {
 		return x, false
 	}
 	x.Times = k.times
 	return x, true
-}
-
-// buildTimes reads x; false if it is damaged: from there on all is possible.
-func (s *Segment) buildTimes(ctx context.Context, x Extent) (index.Times, bool, error) {
-	y, reason, err := s.Scan(ctx, s.Empty(), x.Size)
-	if err != nil {
-		return index.Times{}, false, err
-	}
-	if reason != "" {
-		return y.Times.Raise(math.MaxInt64), false, nil
-	}
-	return y.Times, true, nil
 }
 
 // timesBefore returns the time index of y, which is x with its end cut off.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/quorumlog/quorumlog/consumer"
 	"github.com/quorumlog/quorumlog/consumer/group"
@@ -69,6 +70,15 @@ func (c *client) Offsets(ctx context.Context, tp record.TopicPartition) (start, 
 	}
 	start, high, err = n.Offsets(ctx, tp)
 	return start, high, elsewhere(err)
+}
+
+func (c *client) OffsetForTime(ctx context.Context, tp record.TopicPartition, t time.Time) (record.Offset, bool, error) {
+	n, err := c.node()
+	if err != nil {
+		return record.NoOffset, false, err
+	}
+	offset, ok, err := n.OffsetForTime(ctx, tp, t)
+	return offset, ok, elsewhere(err)
 }
 
 func (c *client) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
