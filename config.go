@@ -32,6 +32,9 @@ type Config struct {
 	// leader before they elect another. Longer survives longer pauses, shorter
 	// fails over faster. Default 500 ms, at least 10 ms.
 	ElectionTimeout time.Duration
+	// RetentionInterval is how often the node looks for records that a topic need
+	// not keep (TopicConfig.RetentionAge, RetentionBytes). Default 5 minutes.
+	RetentionInterval time.Duration
 	// Logger gets what an operator should know. Default silent.
 	Logger *slog.Logger
 }

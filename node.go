@@ -77,7 +77,7 @@ func open(h *home, cfg Config) (*Node, error) {
 	c, err := cluster.Open(context.Background(), cluster.Config{
 		ID: cfg.ID, FS: h.fs, Dir: h.dir, Stable: h.stable, Endpoint: endpoint, Peers: cfg.peers(),
 		AutoCreate: !cfg.NoAutoCreate, Defaults: cfg.Defaults,
-		ElectionTimeout: cfg.ElectionTimeout, Flusher: h.flusher, Logger: cfg.Logger,
+		ElectionTimeout: cfg.ElectionTimeout, RetentionInterval: cfg.RetentionInterval, Flusher: h.flusher, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, endpoint.Close(), h.Close())
@@ -144,6 +144,18 @@ func (n *Node) Read(ctx context.Context, topic string, opts ...ReadOption) iter.
 // Group joins a consumer group as a new member. Close it before the node.
 func (n *Node) Group(ctx context.Context, name string, topics []string, cfg GroupConfig) (*consumer.Group, error) {
 	return consumer.Join(ctx, n.cluster, n.cluster, name, topics, cfg)
+}
+
+// Retain removes at once what a topic need not keep, as happens in the background
+// anyway, and returns what it was. A partition that failed is left out and named
+// in the error.
+func (n *Node) Retain(ctx context.Context, topic string) ([]PartitionPlan, error) {
+	return n.cluster.Retain(ctx, topic)
+}
+
+// PlanRetention returns what Retain would remove, and why, and removes nothing.
+func (n *Node) PlanRetention(ctx context.Context, topic string) ([]PartitionPlan, error) {
+	return n.cluster.PlanRetention(ctx, topic)
 }
 
 // Status returns the state of a topic's partitions, as their leaders see it.

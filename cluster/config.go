@@ -36,8 +36,11 @@ type Config struct {
 	Defaults TopicConfig
 	// ElectionTimeout as in replica.Config. Default 500 ms.
 	ElectionTimeout time.Duration
-	Flusher         *log.Flusher // of all partitions; default: one each, as in log.Config
-	Logger          *slog.Logger // default silent
+	// RetentionInterval is how often this node looks for what the partitions may
+	// forget that it leads. Default 5 minutes.
+	RetentionInterval time.Duration
+	Flusher           *log.Flusher // of all partitions; default: one each, as in log.Config
+	Logger            *slog.Logger // default silent
 }
 
 func (c Config) withDefaults() Config {
@@ -50,6 +53,7 @@ func (c Config) withDefaults() Config {
 	c.Peers = slices.Sorted(slices.Values(c.Peers)) // the same order everywhere
 	c.Defaults.Partitions = cmp.Or(c.Defaults.Partitions, 1)
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.RetentionInterval = cmp.Or(c.RetentionInterval, 5*time.Minute)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -73,6 +77,7 @@ func (c Config) Validate() error {
 	bad(!slices.Contains(c.Peers, c.ID), "Peers %q do not hold ID %q", c.Peers, c.ID)
 	bad(len(slices.Compact(slices.Clone(c.Peers))) != len(c.Peers), "Peers %q hold an id twice", c.Peers)
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
+	bad(c.RetentionInterval < 0, "RetentionInterval is %v, want a positive one", c.RetentionInterval)
 	if len(errs) == 0 {
 		d := c.Defaults
 		d.Name = "defaults"

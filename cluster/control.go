@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -19,6 +20,9 @@ const (
 	// The offset of the first record of a time or later, NoOffset without one.
 	opOffsetForTime = "offset-for-time"
 	opGroup         = "group" // a group's request to its coordinator
+	// What the topic's retention lets go: remove it, or only say what it is.
+	opRetain        = "retain"
+	opPlanRetention = "plan-retention"
 	// To the leader of the metadata partition:
 	opSync         = "sync" // how far must one fold to know what is known now?
 	opCreateTopic  = "create-topic"
@@ -50,6 +54,7 @@ type answer struct {
 	Producer identity           `json:"producer"`
 	Topic    *Topic             `json:"topic,omitempty"`
 	Group    *group.Response    `json:"group,omitempty"`
+	Plan     *log.Plan          `json:"plan,omitempty"` // of retention
 }
 
 // control asks one node, which may be this one, and waits for its answer at
@@ -143,6 +148,8 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 		a.Epoch, a.High, err = rep.Barrier(ctx)
 	case opOffsetForTime:
 		a.Offset, err = answerOffsetForTime(ctx, rep, req.Time)
+	case opRetain, opPlanRetention:
+		a.Plan, err = n.answerRetention(ctx, p, rep, req.Op)
 	case opTransfer:
 		err = rep.TransferLeadership(ctx)
 	case opGroup:

@@ -28,6 +28,10 @@
 // and N is the partition. Beside the replicas of __consumer_offsets it runs the
 // coordinator of the groups whose names hash to that partition.
 //
+// Every Config.RetentionInterval the node has the replicas that it leads apply their
+// topic's retention, one after the other: one timer a node, none a partition.
+// The cluster's own topics keep everything.
+//
 // # Routing
 //
 // A request goes straight to the replica if this node leads, else to the

@@ -31,8 +31,9 @@ const MetadataTopic = "__cluster_metadata"
 var metadataID = record.TopicID([]byte("quorumlog.meta.1"))
 
 // Node is one member of a cluster. Its methods may be called at once. It owns
-// the replicas placed on it, one goroutine that opens them, and one for each
-// request of another node that has to wait; Close waits for all of them.
+// the replicas placed on it, one goroutine that opens them, one that has them
+// forget what need not be kept, and one for each request of another node that
+// has to wait; Close waits for all of them.
 type Node struct {
 	cfg           Config
 	tryTimeout    time.Duration // of one try of a control request
@@ -86,6 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n.meta.opened(rep, nil, nil)
 	n.fold = fold.Start(fold.Config{Partition: local{rep, n.meta.tp, cfg.ID}, Apply: n.apply, Logger: cfg.Logger})
 	n.spawn(n.reconcile)
+	n.spawn(n.retain)
 	cfg.Endpoint.Handle(serviceProduce, n.handleProduce)
 	cfg.Endpoint.Handle(serviceFetch, n.handleFetch)
 	cfg.Endpoint.Handle(serviceControl, n.handleControl)

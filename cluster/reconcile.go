@@ -81,6 +81,7 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		Stable:          n.cfg.Stable,
 		ElectionTimeout: n.cfg.ElectionTimeout,
 		SegmentBytes:    t.SegmentBytes,
+		SegmentAge:      t.segmentAge(),
 		Flush:           t.Flush,
 		MinInSync:       t.MinInSync,
 		Flusher:         n.cfg.Flusher,

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/log"
@@ -25,6 +27,32 @@ type TopicConfig struct {
 	MinInSync    int             `json:"minInSync"`
 	SegmentBytes int64           `json:"segmentBytes,omitempty"` // as log.Config
 	Flush        log.FlushPolicy `json:"flush,omitempty"`        // as log.Config, in ns
+	// RetentionAge is how long records are kept at least; 0 means for ever. Files
+	// of many records go as a whole, and each is written to for as long, at most
+	// 7 days, so records of a quiet topic stay up to twice as long, and longer when
+	// nothing is written any more: the newest file of a partition always stays.
+	// Package log (Retention) has the exact rules.
+	RetentionAge time.Duration `json:"retentionAge,omitempty"` // in ns
+	// RetentionBytes is how much of each partition is kept at least, on each of its
+	// nodes; 0 means all. At most about two files, of SegmentBytes, come on top.
+	RetentionBytes int64 `json:"retentionBytes,omitempty"`
+	// RetentionByRecordTime has RetentionAge count from the records' own times, not from
+	// when they were appended. A record of the future then keeps what is behind it.
+	RetentionByRecordTime bool `json:"retentionByRecordTime,omitempty"`
+}
+
+// retention is what the partitions keep.
+func (c TopicConfig) retention() log.Retention {
+	return log.Retention{MaxAge: c.RetentionAge, MaxBytes: c.RetentionBytes, ByRecordTime: c.RetentionByRecordTime}
+}
+
+// segmentAge is how old a segment gets while it is written to: what is not
+// sealed cannot go.
+func (c TopicConfig) segmentAge() time.Duration {
+	if c.RetentionAge > 0 {
+		return min(c.RetentionAge, log.DefaultSegmentAge)
+	}
+	return log.DefaultSegmentAge
 }
 
 // Topic is a topic as the cluster's metadata knows it. It must not be changed.
@@ -85,7 +113,7 @@ func (c TopicConfig) check(nodes int) error {
 	}
 	// What the log refuses must not become a topic. It looks at FS only for nil.
 	logs := log.Config{FS: struct{ vfs.FS }{}, SegmentBytes: c.SegmentBytes, Flush: c.Flush}
-	if err := logs.Validate(); err != nil {
+	if err := errors.Join(logs.Validate(), c.retention().Validate()); err != nil {
 		return bad("%v", err)
 	}
 	return nil

@@ -38,6 +38,9 @@ type Config struct {
 	Logger *slog.Logger // what an operator should know; default silent
 }
 
+// DefaultSegmentAge is the SegmentAge of a Config without one.
+const DefaultSegmentAge = 7 * 24 * time.Hour
+
 // Bounds of SegmentBytes. The upper one keeps positions far from 32 bits, with
 // the largest entry on top.
 const (
@@ -47,7 +50,7 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.SegmentBytes = cmp.Or(c.SegmentBytes, 64<<20)
-	c.SegmentAge = cmp.Or(c.SegmentAge, 7*24*time.Hour)
+	c.SegmentAge = cmp.Or(c.SegmentAge, DefaultSegmentAge)
 	c.IndexBytes = cmp.Or(c.IndexBytes, 4<<10)
 	if c.Now == nil {
 		c.Now = time.Now
