@@ -26,6 +26,8 @@ type (
 	TopicConfig = cluster.TopicConfig
 	// TopicStatus is the state of a topic's partitions.
 	TopicStatus = cluster.TopicStatus
+	// PartitionPlan is what retention removes from one partition, or would.
+	PartitionPlan = cluster.PartitionPlan
 	// Result says where a record went.
 	Result = producer.Result
 	// Producer sends records. Node.Producer makes one.
