@@ -82,6 +82,14 @@ func (x Times) Below(t int64) record.Offset {
 	return x.at(n - 1)
 }
 
+// Bound returns the bound of the records below end: none of them is later.
+func (x Times) Bound(end record.Offset) int64 {
+	if n := sort.Search(len(x.slots), func(i int) bool { return x.at(i) >= end }); n < len(x.slots) {
+		return x.slots[n].latest
+	}
+	return x.latest
+}
+
 func (x Times) at(i int) record.Offset { return x.baseOffset + record.Offset(x.slots[i].offset) }
 
 // Encode returns the .timeindex file.

@@ -34,8 +34,11 @@ type Config struct {
 	Flusher *Flusher
 	// Now is the clock that segments are dated by. Default time.Now. Times
 	// without a monotonic reading are taken at their word: see Retention.
-	Now    func() time.Time
-	Logger *slog.Logger // what an operator should know; default silent
+	Now func() time.Time
+	// Progress is called as Open comes along a log that is there already, at most
+	// every 100 ms and at the end. Default none.
+	Progress func(Progress)
+	Logger   *slog.Logger // what an operator should know; default silent
 }
 
 // DefaultSegmentAge is the SegmentAge of a Config without one.

@@ -55,9 +55,11 @@ func Open(ctx context.Context, dir string, cfg Config) (*Log, error) {
 	}
 	cfg = cfg.withDefaults()
 	l := &Log{cfg: cfg, dir: dir, flusher: cmp.Or(cfg.Flusher, NewFlusher()), watch: newWatch(cfg.Now)}
+	began := time.Now()
 	if err := l.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log in %s: %w", dir, err), l.release())
 	}
+	l.report.Duration = time.Since(began)
 	l.watch.floor = time.UnixMilli(l.tail.active.seg.Latest)
 	l.durable = l.tail.active.ext.NextEntry
 	l.publish()

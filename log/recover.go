@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/segment"
@@ -16,9 +17,12 @@ import (
 type RecoveryReport struct {
 	Segments       int      // opened
 	ScannedBytes   int64    // read and checked, because no index spoke of them
+	RewrittenBytes int64    // of those, not known to be on disk: written once more, and synced
 	CutBytes       int64    // torn or zero tail, cut off
 	RebuiltIndexes []string // files that were missing or wrong
 	Removed        []string // files left over from an interrupted operation
+	RemovedBytes   int64    // in them
+	Duration       time.Duration
 }
 
 // recover opens what is in the directory. What it opens is in l.tail, also
@@ -44,12 +48,39 @@ func (l *Log) recover(ctx context.Context) error {
 		return err
 	}
 	l.report.Segments = segs
+	m, sizes, err := l.recoveryMeter()
+	if err != nil {
+		return err
+	}
 	for i := range l.tail.sealed {
-		if err := l.recoverSealed(ctx, &l.tail.sealed[i], l.tail.at(i+1).seg.Header); err != nil {
+		if err := l.recoverSealed(ctx, &l.tail.sealed[i], sizes[i], l.tail.at(i+1).seg.Header, m.read); err != nil {
 			return err
 		}
+		m.segment(sizes[i])
 	}
-	return l.recoverActive(ctx, &l.tail.active)
+	if err := l.recoverActive(ctx, &l.tail.active, sizes[segs-1], m.read); err != nil {
+		return err
+	}
+	m.segment(sizes[segs-1])
+	m.end()
+	// Who made or removed files may have been stopped before it came to this.
+	return l.cfg.FS.SyncDir(l.dir)
+}
+
+// recoveryMeter returns the sizes of the segment files too.
+func (l *Log) recoveryMeter() (*meter, []int64, error) {
+	m := newMeter(l.cfg.Progress)
+	var sizes []int64
+	for p := range l.tail.parts {
+		size, err := p.seg.Size()
+		if err != nil {
+			return nil, nil, err
+		}
+		sizes = append(sizes, size)
+		m.TotalSegments++
+		m.TotalBytes += size
+	}
+	return m, sizes, nil
 }
 
 // tidy finishes an interrupted reset, removes what nothing needs and returns the
@@ -147,11 +178,7 @@ func (l *Log) owns(file string, h segment.Header) error {
 
 // recoverSealed finds out what a sealed segment holds. All of it was on disk
 // before the next one was made, so whatever is wrong is damage.
-func (l *Log) recoverSealed(ctx context.Context, p *part, next segment.Header) error {
-	size, err := p.seg.Size()
-	if err != nil {
-		return err
-	}
+func (l *Log) recoverSealed(ctx context.Context, p *part, size int64, next segment.Header, read func(int64)) error {
 	meets := func(x segment.Extent) bool {
 		return x.NextOffset == next.BaseOffset && x.NextEntry == next.BaseEntry && x.LastTerm == next.PrevTerm
 	}
@@ -160,7 +187,7 @@ func (l *Log) recoverSealed(ctx context.Context, p *part, next segment.Header) e
 		p.ext = x
 		return nil
 	}
-	x, reason, err := p.seg.Scan(ctx, p.seg.Empty(), size)
+	x, reason, err := p.seg.ScanTelling(ctx, p.seg.Empty(), size, read)
 	if err != nil {
 		return err
 	}
@@ -184,11 +211,7 @@ func (l *Log) recoverSealed(ctx context.Context, p *part, next segment.Header) e
 
 // recoverActive finds out what the last segment holds, cuts off what a crash
 // has torn, and makes the rest durable.
-func (l *Log) recoverActive(ctx context.Context, p *part) error {
-	size, err := p.seg.Size()
-	if err != nil {
-		return err
-	}
+func (l *Log) recoverActive(ctx context.Context, p *part, size int64, read func(int64)) (err error) {
 	known, why := p.seg.LoadIndex(size)
 	durable := known // the index says that this much was on disk
 	if why == nil {
@@ -205,7 +228,7 @@ func (l *Log) recoverActive(ctx context.Context, p *part) error {
 	} else if known, err = l.withTimes(ctx, p.seg, known); err != nil {
 		return err
 	}
-	x, reason, err := p.seg.Scan(ctx, known, size)
+	x, reason, err := p.seg.ScanTelling(ctx, known, size, read)
 	if err != nil {
 		return err
 	}
@@ -235,24 +258,37 @@ func (l *Log) recoverActive(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	if reason == "" {
-		if x.Size == known.Size {
-			return nil // the index says that it is on disk
+	unknown := why != nil || x.Size > known.Size // else the index says that it is on disk
+	if unknown {
+		if err := p.seg.Rewrite(ctx, known, x); err != nil {
+			return err
 		}
+		l.report.RewrittenBytes = x.Size - known.Size
+	}
+	if reason != "" {
+		l.report.CutBytes = size - x.Size
+		l.cfg.Logger.Warn("torn tail cut off", "segment", p.seg.File(), "position", x.Size, "bytes", size-x.Size, "reason", reason)
+		return p.seg.Cut(x) // which syncs
+	}
+	if unknown {
 		return p.seg.Sync()
 	}
-	l.report.CutBytes = size - x.Size
-	l.cfg.Logger.Warn("torn tail cut off", "segment", p.seg.File(), "position", x.Size, "bytes", size-x.Size, "reason", reason)
-	return p.seg.Cut(x)
+	return nil
 }
 
-// remove deletes a file of the log that holds nothing, durably.
+// remove deletes a file of the log that holds nothing. The directory is synced
+// before Open returns.
 func (l *Log) remove(name string) error {
+	b, err := l.cfg.FS.ReadFile(path.Join(l.dir, name))
+	if err != nil {
+		return err
+	}
 	if err := l.cfg.FS.Remove(path.Join(l.dir, name)); err != nil {
 		return err
 	}
 	l.report.Removed = append(l.report.Removed, name)
-	return l.cfg.FS.SyncDir(l.dir)
+	l.report.RemovedBytes += int64(len(b))
+	return nil
 }
 
 // isSegmentFile tells the log's own files from others in the directory.
