@@ -212,6 +212,15 @@ func (f *timedLife) step(c clock) string {
 	}
 }
 
+// requireNoOrphans fails for an index without its .log: a later segment of that
+// name would take it for its own.
+func (f *timedLife) requireNoOrphans(msg string) {
+	all := readFiles(f.t, f.cfg.FS)
+	for name := range all {
+		require.Contains(f.t, all, strings.TrimSuffix(name, path.Ext(name))+segment.LogSuffix, msg)
+	}
+}
+
 // dropTimes deletes no time index, some, or all.
 func (f *timedLife) dropTimes(which int) {
 	names, err := f.cfg.FS.List(testDir)
@@ -235,6 +244,7 @@ func TestOffsetForTimeIsThatOfALinearScan(t *testing.T) {
 				f := &timedLife{t: t, rng: rng, cfg: cfg, l: open(t, cfg), o: newOracle()}
 				for step := range 40 {
 					msg := fmt.Sprintf("life %d, step %d, after %s", life, step, f.step(c))
+					f.requireNoOrphans(msg)
 					s := f.o.stamps(t)
 					requireAnswers(t, f.l, s, s.questions(rng, 20), 0, math.MaxInt64, msg)
 					active := f.l.view.Load().active
@@ -455,6 +465,7 @@ func TestATimeIndexOfAnEarlierEndDoesNotCount(t *testing.T) {
 	cfg.FS = readFiles(t, disk).disk(t, name, old)
 	l = open(t, cfg)
 	require.Equal(t, []string{name}, l.Recovery().RebuiltIndexes)
+	require.NotContains(t, readFiles(t, cfg.FS), name, "it may fit some day, by chance")
 	requireSameTimes(t, l, o, "with the old file")
 	require.NoError(t, l.Close())
 }
