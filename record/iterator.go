@@ -65,7 +65,7 @@ func (it *Iterator) Next(r *Record) bool {
 		return false
 	}
 	if it.read == it.batch.Count() {
-		if n := len(it.records.buf); n > 0 {
+		if n := it.records.left(); n > 0 {
 			it.fail(fmt.Sprintf("%d bytes after the last record", n))
 		}
 		return false
@@ -77,7 +77,7 @@ func (it *Iterator) Next(r *Record) bool {
 	delta := body.varint()
 	key, value := body.bytes(), body.bytes()
 	headers := it.headers(&body)
-	if body.bad == "" && len(body.buf) > 0 {
+	if body.bad == "" && body.left() > 0 {
 		body.fail("a record is longer than its fields")
 	}
 	if body.bad == "" && (delta <= it.last || delta > int64(it.batch.int32At(atLastOffsetDelta))) {
@@ -113,7 +113,7 @@ func (it *Iterator) headers(body *reader) []Header {
 	if n == 0 {
 		return nil
 	}
-	if n < 0 || n > int64(len(body.buf)/2) { // none is shorter than two lengths
+	if n < 0 || n > int64(body.left()/2) { // none is shorter than two lengths
 		body.fail("more headers than bytes")
 		return nil
 	}

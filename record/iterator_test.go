@@ -225,6 +225,6 @@ func TestVarintSizeIsWhatIsWritten(t *testing.T) {
 		r := reader{buf: buf}
 		require.Equal(t, v, r.varint())
 		require.Empty(t, r.bad)
-		require.Empty(t, r.buf)
+		require.Zero(t, r.left())
 	}
 }
