@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -20,8 +21,11 @@ func (s *Segment) FindOffset(x Extent, offset record.Offset) (index.Place, error
 	defer w.done()
 	for {
 		_, next, err := w.step(at)
-		if errors.Is(err, record.ErrCorrupt) {
-			return at, nil // this entry or the next: Read finds out which, and whether it matters
+		if errors.Is(err, record.ErrCorrupt) { // this entry or the next
+			var ok bool
+			if next, ok, err = s.over(x, at); err == nil && !ok {
+				return at, nil // Read finds out which, and whether it matters
+			}
 		}
 		if err != nil || next.Offset > offset {
 			return at, err
@@ -40,12 +44,36 @@ func (s *Segment) FindEntry(x Extent, n record.EntryNumber) (index.Place, error)
 	defer w.done()
 	for at.Entry < n {
 		f, err := w.header(at)
-		if err != nil {
+		if err == nil {
+			at = f.behind(at)
+			continue
+		}
+		if !errors.Is(err, record.ErrCorrupt) {
 			return index.Place{}, err
 		}
-		at = f.behind(at)
+		next, ok, overErr := s.over(x, at)
+		if overErr != nil {
+			return index.Place{}, overErr
+		}
+		if !ok || next.Entry > n { // it is the damaged one, or gone with it
+			return index.Place{}, err
+		}
+		at = next
 	}
 	return at, nil
+}
+
+// over returns the place of the first entry behind the one at a place that has a
+// right header, up to the next slot of the index; false if there is none.
+func (s *Segment) over(x Extent, at index.Place) (index.Place, bool, error) {
+	end := x.Size
+	if slot, ok := x.Index.Behind(at.Position); ok {
+		end = min(x.Size, slot.Position+frameSize)
+	}
+	f, pos, err := s.search(context.Background(), at.Position, end, at.Entry, func(f frame, pos int64) bool {
+		return f.offset >= at.Offset && f.offset <= x.NextOffset && pos+f.size() <= x.Size
+	})
+	return index.Place{Offset: f.offset, Entry: f.number, Position: pos}, f.kind.known(), err
 }
 
 // Before returns the extent of the entries before n, which x has.
@@ -136,7 +164,11 @@ func (s *Segment) damage(x Extent, at index.Place, reason string) error {
 		e.From = f.offset
 		if g, ok, err := w.frame(at.Position + f.size()); ok && err == nil && g.number == at.Entry+1 {
 			e.To = g.offset
+			return e
 		}
+	}
+	if next, ok, err := s.over(x, at); ok && err == nil {
+		e.To = next.Offset
 	}
 	return e
 }
