@@ -40,8 +40,6 @@ import (
 //
 // When the process or the system has no descriptor left (EMFILE, ENFILE), idle
 // handles are closed and the call is made again. It fails when there are none.
-// MkdirAll is not made again: a directory that it has made already would
-// pass for one that is durable.
 type Capped struct {
 	fs      FS
 	handles handles
@@ -186,7 +184,9 @@ func (c *Capped) ReadFile(name string) (b []byte, err error) {
 }
 
 // MkdirAll implements FS.
-func (c *Capped) MkdirAll(name string) error { return c.fs.MkdirAll(name) }
+func (c *Capped) MkdirAll(name string) error {
+	return c.handles.retry(func() error { return c.fs.MkdirAll(name) })
+}
 
 // List implements FS.
 func (c *Capped) List(dir string) (names []string, err error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlog/quorumlog/internal/vfs"
 )
 
-// onBoth runs a test on the machine's file system, in both its forms, and on one
-// in memory, in an empty directory of each.
+// onBoth runs a test on the machine's file system, in both its forms, on one in
+// memory, and on both through few handles, in an empty directory of each.
 func onBoth(t *testing.T, test func(t *testing.T, fsys vfs.FS, dir string)) {
 	t.Run("OS", func(t *testing.T) { test(t, vfs.OS, filepath.ToSlash(t.TempDir())) })
 	t.Run("NewOS", func(t *testing.T) {
@@ -28,6 +28,7 @@ func onBoth(t *testing.T, test func(t *testing.T, fsys vfs.FS, dir string)) {
 		require.NoError(t, m.MkdirAll("/tmp/test"))
 		test(t, m, "/tmp/test")
 	})
+	onCapped(t, test)
 }
 
 func create(t *testing.T, fsys vfs.FS, name, content string) vfs.File {

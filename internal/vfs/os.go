@@ -3,7 +3,6 @@ package vfs
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"sync"
@@ -79,31 +78,7 @@ func (*OSFS) Remove(name string) error { return os.Remove(name) }
 func (o *OSFS) MkdirAll(name string) error {
 	o.mkdir.Lock()
 	defer o.mkdir.Unlock()
-	return o.mkdirAll(path.Clean(name))
-}
-
-// mkdirAll makes the parents first and syncs each before it makes the next, so
-// a crash leaves a beginning of the path.
-func (o *OSFS) mkdirAll(name string) error {
-	switch info, err := os.Stat(name); {
-	case err == nil && info.IsDir():
-		return nil
-	case err == nil:
-		return &fs.PathError{Op: "mkdir", Path: name, Err: fs.ErrExist}
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	parent := path.Dir(name)
-	if parent == name { // a volume that is not there
-		return &fs.PathError{Op: "mkdir", Path: name, Err: fs.ErrNotExist}
-	}
-	if err := o.mkdirAll(parent); err != nil {
-		return err
-	}
-	if err := os.Mkdir(name, dirPerm); err != nil && !errors.Is(err, fs.ErrExist) {
-		return errNoSpace(err)
-	}
-	return o.SyncDir(parent)
+	return mkdirAll(osDirs{}, path.Clean(name))
 }
 
 // List implements FS.
