@@ -56,12 +56,17 @@ func (n *Node) retention(ctx context.Context, topic, op string) ([]PartitionPlan
 	g.SetLimit(64)
 	for i := range answers {
 		g.Go(func() error {
-			var a answer
 			p, err := n.known(record.TopicPartition{Topic: topic, Partition: int32(i)})
-			if err == nil {
-				a, err = n.ask(ctx, p, fmt.Sprintf("%s of %v", op, p.tp), request{Op: op})
+			if err != nil {
+				errs[i] = err
+				return nil
 			}
-			answers[i], errs[i] = a.Plan, err
+			a, err := n.ask(ctx, p, fmt.Sprintf("%s of %v", op, p.tp), request{Op: op})
+			if err != nil {
+				errs[i] = err
+			} else {
+				answers[i] = a.Plan
+			}
 			return nil
 		})
 	}
