@@ -12,7 +12,8 @@ import (
 // Append writes entries, whose numbers, terms and offsets continue the log, and
 // returns when they are as durable as the flush policy says. On an error
 // nothing of them is in the log: *SyncError means that the log takes no more
-// writes, ErrNoSpace that the same call may succeed later; entries that do not
+// writes, and that some of them may be there when it is opened again; ErrNoSpace
+// that the same call may succeed later; entries that do not
 // fit match record.ErrInvalid, record.ErrCorrupt or record.ErrTooLarge. Data is
 // only read, and not kept.
 func (l *Log) Append(entries []segment.Entry) error {

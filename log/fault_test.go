@@ -25,6 +25,8 @@ func TestAFailureAtAnyCallHurtsOnlyThatCall(t *testing.T) {
 		{"ENOSPC", vfs.ErrNoSpace},
 		{"short write", &vfs.ShortWrite{N: 50, Err: vfs.ErrNoSpace}},
 		{"EMFILE", syscall.EMFILE},
+		{"EIO and nothing written", &vfs.ShortWrite{N: 0, Err: syscall.EIO}},
+		{"EIO and all written", &vfs.ShortWrite{N: 1 << 30, Err: syscall.EIO}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seed := testRand(t).Uint64()

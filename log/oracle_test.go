@@ -213,6 +213,8 @@ type run struct {
 	sync  record.EntryNumber // entries below are durable
 	after []allowed          // what may be found from now on
 	hit   func(op string, err error) error
+	// lasting: what fails goes on failing, so an append may not be taken back.
+	lasting bool
 }
 
 func newRun(t testing.TB, seed uint64, cfg Config) *run {
@@ -263,7 +265,9 @@ func (r *run) append(n int) error {
 		if errors.Is(err, vfs.ErrCrashed) {
 			return err
 		}
-		r.after = []allowed{b} // not in the log, and never will be
+		if !r.lasting || !errors.Is(err, ErrSync) {
+			r.after = []allowed{b} // not in the log, and never will be
+		}
 		requireBounds(r.t, r.l, before)
 		return r.hit("append", err)
 	}
