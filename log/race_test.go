@@ -3,11 +3,13 @@ package log
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,13 +75,24 @@ func (h *history) check(batches []record.Batch) error {
 	return nil
 }
 
+var raceFor = flag.Duration("race-for", 0, "how long readers race writers")
+
 // TestReadersSeeOnlyWhatTheLogHeld lets readers run beside appends, rolls,
-// truncations, trims and Close.
+// truncations, trims, resets and Close.
 func TestReadersSeeOnlyWhatTheLogHeld(t *testing.T) {
+	rng := testRand(t)
+	for began := time.Now(); ; {
+		raceOneLog(t, rng)
+		if time.Since(began) >= *raceFor {
+			return
+		}
+	}
+}
+
+func raceOneLog(t *testing.T, rng *rand.Rand) {
 	cfg := testConfig(vfs.NewMem())
 	cfg.Flush = FlushNever
 	l := open(t, cfg)
-	rng := testRand(t)
 	h := &history{cutAt: []record.EntryNumber{0, 1}, batches: map[batchKey]segment.Entry{}}
 	var (
 		wg    sync.WaitGroup
@@ -115,6 +128,14 @@ func TestReadersSeeOnlyWhatTheLogHeld(t *testing.T) {
 			_, err := l.TrimTo(o.offset(o.next()) - record.Offset(rng.IntN(100)))
 			require.NoError(t, err)
 			o = o.trimmed(l.Bounds().First)
+		case 3:
+			if rng.IntN(5) > 0 {
+				continue
+			}
+			next, prev, offset := o.next()+2, o.term(o.next()), o.offset(o.next())+record.Offset(rng.IntN(9))
+			h.cut(0) // nothing of before is there with anything of after
+			require.NoError(t, l.Reset(next, prev, offset))
+			o = oracle{base: next, first: next, prev: prev, start: offset}
 		default:
 			entries := o.make(t, rng, 1+rng.IntN(5))
 			h.write(entries)
@@ -129,7 +150,7 @@ func TestReadersSeeOnlyWhatTheLogHeld(t *testing.T) {
 	for err := range found {
 		require.NoError(t, err)
 	}
-	t.Logf("%d reads", reads.Load())
+	require.NotZero(t, reads.Load())
 }
 
 // readSome reads once, from anywhere, by offset or by number.
