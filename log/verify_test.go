@@ -456,3 +456,62 @@ func TestVerifyRacesAllWritersAndFindsNothing(t *testing.T) {
 	require.NoError(t, r.l.Verify(t.Context(), nil))
 	require.NoError(t, r.close())
 }
+
+// TestRandomDamageIsFoundAndTheRestIsRead writes noise and zeros over random
+// parts of an open log, many at a time, and cuts files off.
+func TestRandomDamageIsFoundAndTheRestIsRead(t *testing.T) {
+	rng := testRand(t)
+	for range 60 {
+		cfg := testConfig(vfs.NewMem())
+		cfg.IndexBytes = int64(1 + rng.IntN(2000))
+		cfg.SegmentBytes = 8 << 10
+		l := open(t, cfg)
+		o := fill(t, l, newOracle(), 1+rng.IntN(3))
+		before := readFiles(t, cfg.FS)
+		for range 1 + rng.IntN(4) {
+			p := l.view.Load().at(rng.IntN(len(l.view.Load().sealed) + 1))
+			f, err := cfg.FS.Open(p.seg.File())
+			require.NoError(t, err)
+			size, err := f.Size()
+			require.NoError(t, err)
+			pos := rng.Int64N(size + 1)
+			b := make([]byte, min(rng.Int64N(3000), size-pos))
+			switch rng.IntN(4) {
+			case 0:
+				require.NoError(t, f.Truncate(pos))
+			case 1, 2:
+				for i := range b {
+					b[i] = byte(rng.Uint32())
+				}
+				fallthrough
+			default:
+				_, err = f.WriteAt(b, pos)
+				require.NoError(t, err)
+			}
+			require.NoError(t, f.Close())
+		}
+		after := readFiles(t, cfg.FS)
+		found := findings(t, l)
+		for p := range l.view.Load().parts {
+			name := path.Base(p.seg.File())
+			pos := int64(segment.HeaderSize)
+			for n := p.seg.BaseEntry; n < p.ext.NextEntry; n++ {
+				want := o.entry(n)
+				end := pos + want.Size()
+				l.places = places{}
+				e, err := l.ReadEntry(n)
+				if end <= int64(len(after[name])) && string(after[name][pos:end]) == string(before[name][pos:end]) {
+					require.NoError(t, err, "%s: entry %d at %d", name, n, pos)
+					require.Equal(t, want, e)
+				} else {
+					requireDamage(t, err, want, name)
+					require.True(t, slices.ContainsFunc(found, func(c *CorruptError) bool {
+						return c.File == p.seg.File() && c.Position <= pos && c.From <= want.Offset && c.To >= want.Next()
+					}), "%s: entry %d at %d: %v", name, n, pos, found)
+				}
+				pos = end
+			}
+		}
+		require.NoError(t, l.Close())
+	}
+}
