@@ -23,7 +23,10 @@
 //     whatever is wrong in it is damage.
 //   - In the active segment a bad entry is a torn write, unless an entry behind it,
 //     or the index, says that it was on disk. What is torn is cut off, and what is left
-//     is synced, before Open returns: what a reader has seen stays.
+//     is synced, before Open returns: what a reader has seen stays. It is written
+//     once more before that: after a sync that failed, systems take pages for written
+//     that are on no disk. The directory is synced too: whoever made or removed a
+//     file may have been stopped before.
 //   - The index beside the active segment, written by Close, says how far all was on
 //     disk; Open scans only behind it. It is removed, durably, before bytes it
 //     speaks of are cut, and so is the time index.
