@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -275,6 +276,20 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, record.ErrInvalid)
 	_, err = h.Read(5, 100, record.ReadCommitted)
 	require.ErrorIs(t, err, record.ErrOffsetOutOfRange)
+}
+
+func TestEntriesChangedOnTheirWayAreNotStored(t *testing.T) {
+	c := newTrio(t, "a")
+	h := c.leader()
+	c.produce(h, 0, 1)
+	before := h.store.log.Bounds()
+	b := buildBatch(t, 1, 0, 1, 1)
+	b.Stamp(before.End, record.LeaderEpoch(before.LastTerm))
+	b[len(b)-1] ^= 1
+	entry := &raft.Log{Index: uint64(before.Next), Term: before.LastTerm, Type: raft.LogCommand, Data: b}
+	require.ErrorIs(t, h.store.StoreLogs([]*raft.Log{entry}), record.ErrCorrupt) // Raft is idle meanwhile
+	require.Equal(t, before, h.store.log.Bounds())
+	c.produce(h, 1, 1) // the producer's state is as before, too
 }
 
 func TestAClosedReplicaSaysSo(t *testing.T) {
