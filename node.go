@@ -125,9 +125,9 @@ func (n *Node) CreateTopic(ctx context.Context, cfg TopicConfig) error {
 // When ctx ends first, a *OutcomeUnknownError says that the record may still be
 // written. Concurrent calls share batches; a single goroutine that wants
 // throughput uses Producer and SendAsync.
-func (n *Node) Produce(ctx context.Context, topic string, r Record) (Result, error) {
+func (n *Node) Produce(ctx context.Context, topic string, r Record, opts ...SendOption) (Result, error) {
 	r.Topic = topic
-	return n.producer.Send(ctx, r)
+	return n.producer.Send(ctx, r, opts...)
 }
 
 // Producer returns a producer of its own. Close it before the node.

@@ -20,6 +20,8 @@ type (
 	Header = record.Header
 	// Offset is the place of a record in its partition.
 	Offset = record.Offset
+	// Acks says when a record counts as written.
+	Acks = record.Acks
 	// TopicPartition names one partition.
 	TopicPartition = record.TopicPartition
 	// TopicConfig says what a topic is made of.
@@ -30,10 +32,14 @@ type (
 	PartitionPlan = cluster.PartitionPlan
 	// Result says where a record went.
 	Result = producer.Result
+	// Outcome is what an error of a send says about the record.
+	Outcome = producer.Outcome
 	// Producer sends records. Node.Producer makes one.
 	Producer = producer.Producer
 	// ProducerConfig says how a producer works. The zero value is the safe one.
 	ProducerConfig = producer.Config
+	// SendOption changes how one record is sent.
+	SendOption = producer.SendOption
 	// Group is one member of a consumer group. Node.Group makes one.
 	Group = consumer.Group
 	// GroupConfig says how a member of a group behaves. The zero value works.
@@ -87,6 +93,21 @@ const (
 	AckNone   = record.AckNone   // handed to the leader
 )
 
+// WithAcks asks for AckAll, or AckQuorum, for one record. Weaker levels need a
+// Producer with DisableIdempotence.
+func WithAcks(a Acks) SendOption { return producer.WithAcks(a) }
+
+// Outcomes of a send, from OutcomeOf.
+const (
+	NotWritten     = producer.NotWritten
+	Written        = producer.Written
+	OutcomeUnknown = producer.Unknown
+)
+
+// OutcomeOf returns what an error of Produce or of a Producer says about the
+// record.
+func OutcomeOf(err error) Outcome { return producer.OutcomeOf(err) }
+
 // Classes of errors, for errors.Is.
 var (
 	ErrClosed           = record.ErrClosed
@@ -97,6 +118,9 @@ var (
 	ErrOffsetOutOfRange = record.ErrOffsetOutOfRange
 	ErrOutcomeUnknown   = record.ErrOutcomeUnknown
 
+	ErrNotWritten        = producer.ErrNotWritten
+	ErrDeliveryTimeout   = producer.ErrDeliveryTimeout
+	ErrBufferFull        = producer.ErrBufferFull
 	ErrNotEnoughReplicas = record.ErrNotEnoughReplicas
 	ErrFenced            = record.ErrFenced
 	ErrCorrupt           = record.ErrCorrupt
@@ -115,6 +139,10 @@ type (
 	OffsetRangeError = record.OffsetRangeError
 	// OutcomeUnknownError says that nobody can know yet whether a write was done.
 	OutcomeUnknownError = record.OutcomeUnknownError
+	// NotWrittenError says why a record was given up that is certainly not written.
+	NotWrittenError = producer.NotWrittenError
+	// BufferFullError says that there was no room for a record in the buffer.
+	BufferFullError = producer.BufferFullError
 	// NotEnoughReplicasError says that fewer replicas are in sync than AckAll asks
 	// for, and whether the record was written.
 	NotEnoughReplicasError = record.NotEnoughReplicasError

@@ -234,7 +234,14 @@ func TestNewHolderOfAProducerNameFencesTheOld(t *testing.T) {
 		var fenced *record.FencedError
 		require.ErrorAs(t, err, &fenced, "through %s", node)
 		require.Equal(t, int64(epoch2), fenced.Want)
+		_, _, err = c.node(node).RenewProducer(c.ctx(), "checkout", id, epoch)
+		require.ErrorAs(t, err, &fenced, "it does not fence the new one through %s", node)
+		require.Equal(t, int64(epoch2), fenced.Want)
 	}
+	renewedID, renewed, err := c.node("c").RenewProducer(c.ctx(), "checkout", id2, epoch2)
+	require.NoError(t, err)
+	require.Equal(t, id2, renewedID)
+	require.Greater(t, renewed, epoch2)
 	other, _, err := c.node("c").NewProducer(c.ctx(), "billing")
 	require.NoError(t, err)
 	require.NotEqual(t, id, other)

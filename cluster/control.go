@@ -36,6 +36,7 @@ type request struct {
 	ID        record.TopicID `json:"id"`
 	Partition int32          `json:"partition"`
 	Name      string         `json:"name,omitempty"` // of a producer or a group
+	Held      *identity      `json:"held,omitempty"` // with opProducerName: only if it still has the name
 	Topic     *TopicConfig   `json:"topic,omitempty"`
 	NewID     record.TopicID `json:"newID"`          // of Topic
 	Time      int64          `json:"time,omitempty"` // ms since 1970

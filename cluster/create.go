@@ -172,7 +172,11 @@ func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 		case opProducerIDs:
 			a.Producer.ID, records, err = n.metadata.takeProducerIDs(producerBlock)
 		case opProducerName:
-			a.Producer, records, err = n.metadata.takeProducerName(req.Name)
+			if req.Held != nil {
+				a.Producer, records, err = n.metadata.renewProducerName(req.Name, *req.Held)
+			} else {
+				a.Producer, records, err = n.metadata.takeProducerName(req.Name)
+			}
 		}
 		return records, err
 	})

@@ -9,7 +9,7 @@
 //	key               value (JSON; "v" is its version)
 //	topic/NAME        {"v":1,"topic":{"config":{…},"id":"32 hex digits","placement":[["a","b"],…]}}
 //	producer-ids      {"v":1,"next":2000}
-//	producer/NAME     {"v":1,"id":7,"epoch":3}
+//	producer/NAME     {"v":1,"id":7,"epoch":3,"renewed":{"id":7,"epoch":2}}
 //
 // placement names the nodes of each partition, the one that should lead first.
 // No producer has an id from next on. The leader of the metadata partition

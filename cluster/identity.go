@@ -28,7 +28,24 @@ func (n *Node) NewProducer(ctx context.Context, name string) (record.ProducerID,
 		return id, 0, err
 	}
 	// A try whose outcome is unknown may have taken an epoch; the next takes one above it.
-	a, err := n.ask(ctx, n.meta, fmt.Sprintf("identity of producer %q", name), request{Op: opProducerName, Name: name})
+	return n.producerName(ctx, request{Op: opProducerName, Name: name})
+}
+
+// RenewProducer returns the next identity of the producer that holds name as
+// (id, epoch). When another has taken the name since, it changes nothing and
+// returns *record.FencedError: a holder that lags behind must not fence the one
+// that counts. Asked again with the same arguments it gives the same answer.
+func (n *Node) RenewProducer(ctx context.Context, name string, id record.ProducerID, epoch record.ProducerEpoch) (record.ProducerID, record.ProducerEpoch, error) {
+	ctx, leave, err := n.enter(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer leave()
+	return n.producerName(ctx, request{Op: opProducerName, Name: name, Held: &identity{ID: id, Epoch: epoch}})
+}
+
+func (n *Node) producerName(ctx context.Context, req request) (record.ProducerID, record.ProducerEpoch, error) {
+	a, err := n.ask(ctx, n.meta, fmt.Sprintf("identity of producer %q", req.Name), req)
 	return a.Producer.ID, a.Producer.Epoch, err
 }
 

@@ -26,18 +26,25 @@ const (
 type metadata struct {
 	topics    map[string]Topic
 	nextID    record.ProducerID // no producer has this id or a higher one
-	producers map[string]identity
+	producers map[string]holder
 	next      record.Offset // the first one that is not folded yet
 }
 
 func newMetadata() *metadata {
-	return &metadata{topics: map[string]Topic{}, producers: map[string]identity{}}
+	return &metadata{topics: map[string]Topic{}, producers: map[string]holder{}}
 }
 
 // identity is what a producer stamps its batches with.
 type identity struct {
 	ID    record.ProducerID    `json:"id"`
 	Epoch record.ProducerEpoch `json:"epoch"`
+}
+
+// holder is who has a producer's name. Renewed is the identity that the same
+// holder had before, none if it took the name over from another.
+type holder struct {
+	identity
+	Renewed *identity `json:"renewed,omitempty"`
 }
 
 // Values of the records. V is their version.
@@ -52,7 +59,7 @@ type (
 	}
 	producerValue struct {
 		V int `json:"v"`
-		identity
+		holder
 	}
 )
 
@@ -78,7 +85,7 @@ func (m *metadata) fold(r record.Record) (*Topic, error) {
 	case strings.HasPrefix(key, keyProducer):
 		var v producerValue
 		if err = json.Unmarshal(r.Value, &v); err == nil {
-			m.producers[strings.TrimPrefix(key, keyProducer)] = v.identity
+			m.producers[strings.TrimPrefix(key, keyProducer)] = v.holder
 		}
 	case key == keyProducerIDs:
 		var v producerIDsValue
@@ -125,11 +132,31 @@ func (m *metadata) takeProducerIDs(count int) (record.ProducerID, []record.Recor
 }
 
 // takeProducerName decides on the identity of the next holder of a name: the
-// same id with a higher epoch, so that the holder before is fenced. When the
-// epochs are used up it is a new id.
+// same id with a higher epoch, so that the holder before is fenced.
 func (m *metadata) takeProducerName(name string) (identity, []record.Record, error) {
+	return m.nextEpoch(name, nil)
+}
+
+// renewProducerName decides on the next identity of the holder that has held,
+// unless another has the name by now: *record.FencedError. When the same request
+// comes again, because its first answer was lost, that answer stands.
+func (m *metadata) renewProducerName(name string, held identity) (identity, []record.Record, error) {
+	now, known := m.producers[name]
+	switch {
+	case known && now.Renewed != nil && *now.Renewed == held:
+		return now.identity, nil, nil
+	case !known || now.identity != held:
+		return identity{}, nil, &record.FencedError{What: fmt.Sprintf("producer %q", name), Have: int64(held.Epoch), Want: int64(now.Epoch)}
+	}
+	return m.nextEpoch(name, &held)
+}
+
+// nextEpoch is the next identity under a name. When the epochs are used up it
+// has a new id.
+func (m *metadata) nextEpoch(name string, renewed *identity) (identity, []record.Record, error) {
 	var records []record.Record
-	who, known := m.producers[name]
+	now, known := m.producers[name]
+	who := now.identity
 	if known && who.Epoch < lastProducerEpoch {
 		who.Epoch++
 	} else {
@@ -139,7 +166,7 @@ func (m *metadata) takeProducerName(name string) (identity, []record.Record, err
 		}
 		who, records = identity{ID: id}, ids
 	}
-	r, err := metadataRecord(keyProducer+name, producerValue{V: metadataVersion, identity: who})
+	r, err := metadataRecord(keyProducer+name, producerValue{V: metadataVersion, holder: holder{identity: who, Renewed: renewed}})
 	return who, append(records, r), err
 }
 

@@ -106,7 +106,7 @@ func TestProducerNameKeepsItsIDAndRaisesTheEpoch(t *testing.T) {
 		require.Equal(t, identity{ID: 0, Epoch: epoch}, who)
 		foldAll(t, m, records)
 	}
-	m.producers["checkout"] = identity{ID: 0, Epoch: lastProducerEpoch - 1}
+	m.producers["checkout"] = holder{identity: identity{ID: 0, Epoch: lastProducerEpoch - 1}}
 	who, records, err := m.takeProducerName("checkout")
 	require.NoError(t, err)
 	require.Equal(t, identity{ID: 0, Epoch: lastProducerEpoch}, who)
@@ -116,7 +116,48 @@ func TestProducerNameKeepsItsIDAndRaisesTheEpoch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, identity{ID: 1, Epoch: 0}, who, "the epochs are used up")
 	foldAll(t, m, records)
-	require.Equal(t, who, m.producers["checkout"])
+	require.Equal(t, who, m.producers["checkout"].identity)
+}
+
+func TestOnlyTheHolderOfAProducerNameRenewsIt(t *testing.T) {
+	m := newMetadata()
+	take := func() identity {
+		who, records, err := m.takeProducerName("checkout")
+		require.NoError(t, err)
+		foldAll(t, m, records)
+		return who
+	}
+	renew := func(held identity) (identity, error) {
+		who, records, err := m.renewProducerName("checkout", held)
+		foldAll(t, m, records)
+		return who, err
+	}
+	_, err := renew(identity{})
+	require.ErrorIs(t, err, record.ErrFenced, "nobody has the name")
+
+	old := take()
+	renewed, err := renew(old)
+	require.NoError(t, err)
+	require.Equal(t, identity{ID: old.ID, Epoch: old.Epoch + 1}, renewed)
+	again, err := renew(old)
+	require.NoError(t, err)
+	require.Equal(t, renewed, again, "the first answer was lost")
+
+	young := take()
+	for _, held := range []identity{old, renewed, {ID: young.ID, Epoch: young.Epoch + 1}} {
+		_, err = renew(held)
+		var fenced *record.FencedError
+		require.ErrorAs(t, err, &fenced)
+		require.Equal(t, int64(young.Epoch), fenced.Want)
+		require.Contains(t, fenced.What, "checkout")
+	}
+	require.Equal(t, young, m.producers["checkout"].identity, "nothing has changed for who has the name")
+
+	m.producers["checkout"] = holder{identity: identity{ID: young.ID, Epoch: lastProducerEpoch}}
+	fresh, err := renew(identity{ID: young.ID, Epoch: lastProducerEpoch})
+	require.NoError(t, err)
+	require.NotEqual(t, young.ID, fresh.ID, "the epochs are used up")
+	require.Zero(t, fresh.Epoch)
 }
 
 func TestMetadataRecordOfAnotherVersionIsRefused(t *testing.T) {
@@ -148,4 +189,8 @@ func TestMetadataFormatIsWhatThePackageCommentSays(t *testing.T) {
 	require.JSONEq(t, `{"v":1,"next":1}`, string(records[0].Value))
 	require.Equal(t, "producer/checkout", string(records[1].Key))
 	require.JSONEq(t, `{"v":1,"id":0,"epoch":0}`, string(records[1].Value))
+	foldAll(t, m, records)
+	_, records, err = m.renewProducerName("checkout", identity{})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"v":1,"id":0,"epoch":1,"renewed":{"id":0,"epoch":0}}`, string(records[0].Value))
 }

@@ -11,12 +11,16 @@ import (
 
 // add copies r into the open batch of its partition. It returns nil or why r
 // was refused; it was not written then.
-func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool) error {
+func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool, opts []SendOption) error {
 	if err := ctx.Err(); err != nil {
 		return notWritten(r.Topic, err)
 	}
 	if r.Topic == "" {
 		return fmt.Errorf("%w: the record has no topic", record.ErrInvalid)
+	}
+	acks, err := p.acks(opts)
+	if err != nil {
+		return err
 	}
 	size := record.SizeOf(r)
 	if record.HeaderSize+size > p.cfg.BatchBytes {
@@ -30,21 +34,20 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool)
 	}
 	t := p.topics[r.Topic]
 	if t == nil {
-		var err error
 		if t, err = p.learn(ctx, r.Topic); err != nil {
 			return err
 		}
 	}
 	if !p.buffer.take(int64(size)) {
 		if !wait {
-			return fmt.Errorf("%w: the producer's buffer of %d bytes is full", record.ErrOverloaded, p.buffer.limit)
+			return &BufferFullError{Need: int64(size), Free: p.buffer.limit - p.buffer.used, Limit: p.buffer.limit}
 		}
 		if err := p.waitForSpace(ctx, r.Topic, int64(size)); err != nil {
 			return err
 		}
 	}
 	p.scratch = *r
-	err := p.put(t, size, s)
+	err = p.put(t, size, s, acks)
 	p.scratch = record.Record{} // the caller's slices are its own again
 	if err != nil {
 		p.buffer.release(int64(size))
@@ -53,7 +56,7 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool)
 }
 
 // put adds the scratch record, whose bytes are taken, to a batch of t.
-func (p *Producer) put(t *topic, size int, s slot) error {
+func (p *Producer) put(t *topic, size int, s slot, acks record.Acks) error {
 	r := &p.scratch
 	n := t.picker.Pick(r, len(t.parts))
 	if n < 0 {
@@ -63,13 +66,13 @@ func (p *Producer) put(t *topic, size int, s slot) error {
 		return &record.UnknownTopicError{Topic: r.Topic, Partition: int32(n)}
 	}
 	pt := t.parts[n]
-	if pt.open != nil && pt.open.builder.Len()+size > p.cfg.BatchBytes {
+	if pt.open != nil && (pt.open.builder.Len()+size > p.cfg.BatchBytes || pt.open.acks != acks) {
 		pt.seal()
 		p.mark(pt)
 	}
 	b := pt.open
 	if b == nil {
-		b = p.newBatch(pt)
+		b = p.newBatch(pt, acks)
 	}
 	if err := b.builder.Append(r); err != nil {
 		if pt.open == nil {
@@ -96,9 +99,9 @@ func (p *Producer) put(t *topic, size int, s slot) error {
 	return nil
 }
 
-func (p *Producer) newBatch(pt *partition) *batch {
+func (p *Producer) newBatch(pt *partition, acks record.Acks) *batch {
 	now := time.Now()
-	b := &batch{pt: pt, deadline: now.Add(p.cfg.DeliveryTimeout)}
+	b := &batch{pt: pt, acks: acks, deadline: now.Add(p.cfg.DeliveryTimeout)}
 	if p.cfg.Linger > 0 {
 		b.lingerUntil = now.Add(p.cfg.Linger)
 	}

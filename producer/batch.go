@@ -24,6 +24,7 @@ type batch struct {
 	slots   []slot          // who waits for what, one per record
 	gone    []int           // indexes of records taken back before the first try
 	bytes   int64           // of the buffer, held until finished
+	acks    record.Acks     // what all of its records asked for
 
 	deadline    time.Time // then it is given up
 	lingerUntil time.Time // then it leaves though it is not full

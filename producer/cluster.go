@@ -24,4 +24,10 @@ type Cluster interface {
 	// NewProducer returns an identity for the producer of that name, with a
 	// higher epoch than any before; without a name it is a fresh id.
 	NewProducer(ctx context.Context, name string) (record.ProducerID, record.ProducerEpoch, error)
+
+	// RenewProducer returns the next identity of the producer that holds name as
+	// (id, epoch), with a higher epoch, or *record.FencedError when another has
+	// taken the name since. Asked again with the same arguments it gives the same
+	// answer.
+	RenewProducer(ctx context.Context, name string, id record.ProducerID, epoch record.ProducerEpoch) (record.ProducerID, record.ProducerEpoch, error)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -16,7 +18,7 @@ const (
 	maxInFlight = 5
 
 	minBatchBytes = 1 << 10
-	maxBatchBytes = 64 << 20 // the builder's own limit
+	maxBatchBytes = 8 << 20 // what a partition takes
 )
 
 // Config says how a producer works. Config{} works, and is the safe one.
@@ -26,7 +28,8 @@ type Config struct {
 	Name string
 
 	// Acks says when a record counts as written. Less than record.AckQuorum
-	// needs DisableIdempotence, since it may lose what was acknowledged.
+	// needs DisableIdempotence, since it may lose what was acknowledged. WithAcks
+	// asks for another level for one record.
 	Acks record.Acks
 
 	// MaxInFlight is the number of batches on their way per partition.
@@ -38,7 +41,7 @@ type Config struct {
 	Linger time.Duration
 
 	// BatchBytes is the largest batch before compression, and so the largest
-	// record. 1 KiB to 64 MiB, default 1 MiB.
+	// record. 1 KiB to 8 MiB, which is what a partition takes; default 1 MiB.
 	BatchBytes int
 
 	// BufferBytes bounds the records that are not settled yet. When it is
@@ -47,6 +50,9 @@ type Config struct {
 
 	// Codec compresses the batches. Default none.
 	Codec record.Codec
+
+	// Codecs are for single topics, by name, instead of Codec.
+	Codecs map[string]record.Codec
 
 	// Partitioner picks the partitions. Default ByKey.
 	Partitioner Partitioner
@@ -59,6 +65,10 @@ type Config struct {
 	// twice, and with MaxInFlight above 1 out of order.
 	DisableIdempotence bool
 
+	// NoRetries gives a batch up when its first try fails: with DisableIdempotence,
+	// which it needs, a record is then written once at most.
+	NoRetries bool
+
 	// Logger gets what an operator should know. Default silent.
 	Logger *slog.Logger
 }
@@ -68,6 +78,7 @@ func (c Config) withDefaults() Config {
 	c.BatchBytes = cmp.Or(c.BatchBytes, 1<<20)
 	c.BufferBytes = cmp.Or(c.BufferBytes, max(32<<20, int64(c.BatchBytes)))
 	c.DeliveryTimeout = cmp.Or(c.DeliveryTimeout, 30*time.Second)
+	c.Codecs = maps.Clone(c.Codecs)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Partitioner == nil {
 		c.Partitioner = ByKey
@@ -81,25 +92,27 @@ func (c Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	switch c.Acks {
-	case record.AckQuorum, record.AckAll:
-	case record.AckLeader, record.AckNone:
-		if !c.DisableIdempotence {
-			fault("Acks %v can lose acknowledged records, so nothing is exactly once: set DisableIdempotence too, or use quorum or all", c.Acks)
-		}
-	default:
-		fault("Acks is %v, want quorum, all, leader or none", c.Acks)
+	if err := checkAcks(c.Acks, c.DisableIdempotence); err != nil {
+		fault("Acks: %w", err)
 	}
 	if c.MaxInFlight < 1 {
 		fault("MaxInFlight is %d, want at least 1", c.MaxInFlight)
 	} else if c.MaxInFlight > maxInFlight && !c.DisableIdempotence {
 		fault("MaxInFlight is %d, but a leader recognises only the last %d batches of a producer: use at most %d, or set DisableIdempotence", c.MaxInFlight, maxInFlight, maxInFlight)
 	}
+	if c.NoRetries && !c.DisableIdempotence {
+		fault("NoRetries loses records that a retry would have saved, and leaves a gap that those behind it cannot pass: set DisableIdempotence too, or shorten DeliveryTimeout")
+	}
 	if c.Name != "" && c.DisableIdempotence {
 		fault("Name %q means nothing with DisableIdempotence", c.Name)
 	}
-	if c.Codec < record.None || c.Codec > record.Zstd {
+	if !known(c.Codec) {
 		fault("Codec is %v, want none, gzip, snappy, lz4 or zstd", c.Codec)
+	}
+	for _, topic := range slices.Sorted(maps.Keys(c.Codecs)) {
+		if codec := c.Codecs[topic]; !known(codec) {
+			fault("Codecs[%q] is %v, want none, gzip, snappy, lz4 or zstd", topic, codec)
+		}
 	}
 	if c.BatchBytes < minBatchBytes || c.BatchBytes > maxBatchBytes {
 		fault("BatchBytes is %d, want %d to %d", c.BatchBytes, minBatchBytes, maxBatchBytes)
@@ -117,4 +130,20 @@ func (c Config) Validate() error {
 		return nil
 	}
 	return fmt.Errorf("%w: producer config: %w", record.ErrInvalid, errors.Join(errs...))
+}
+
+func known(c record.Codec) bool { return c >= record.None && c <= record.Zstd }
+
+// checkAcks returns why a level of acknowledgement does not go with idempotence.
+func checkAcks(a record.Acks, disabled bool) error {
+	switch a {
+	case record.AckQuorum, record.AckAll:
+		return nil
+	case record.AckLeader, record.AckNone:
+		if disabled {
+			return nil
+		}
+		return fmt.Errorf("%v can lose acknowledged records, so nothing is exactly once: set DisableIdempotence too, or use quorum or all", a)
+	}
+	return fmt.Errorf("%v is not known, want quorum, all, leader or none", a)
 }

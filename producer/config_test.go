@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
 )
 
 func TestSettingsThatWeakenAPromiseAreRefusedWithTheReason(t *testing.T) {
@@ -25,13 +26,16 @@ func TestSettingsThatWeakenAPromiseAreRefusedWithTheReason(t *testing.T) {
 		"negative in flight":        {producer.Config{MaxInFlight: -1}, "at least 1"},
 		"name without idempotence":  {producer.Config{Name: "a", DisableIdempotence: true}, "means nothing"},
 		"tiny batches":              {producer.Config{BatchBytes: 100}, "BatchBytes is 100"},
-		"huge batches":              {producer.Config{BatchBytes: 65 << 20}, "BatchBytes is"},
-		"large batches":             {producer.Config{BatchBytes: 64 << 20}, ""},
+		"large batches":             {producer.Config{BatchBytes: replica.MaxBatchBytes}, ""},
+		"larger than a partition":   {producer.Config{BatchBytes: replica.MaxBatchBytes + 1}, "BatchBytes is"},
 		"buffer below a batch":      {producer.Config{BufferBytes: 1 << 10}, "at least BatchBytes"},
 		"negative timeout":          {producer.Config{DeliveryTimeout: -1}, "DeliveryTimeout is"},
 		"negative linger":           {producer.Config{Linger: -1}, "Linger is"},
 		"linger above timeout":      {producer.Config{Linger: time.Minute}, "less than DeliveryTimeout"},
 		"unknown codec":             {producer.Config{Codec: 9}, "Codec is"},
+		"unknown codec of a topic":  {producer.Config{Codecs: map[string]record.Codec{"t": 9}}, `Codecs["t"] is`},
+		"no retries":                {producer.Config{NoRetries: true}, "set DisableIdempotence too"},
+		"no retries, no promise":    {producer.Config{NoRetries: true, DisableIdempotence: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := producer.New(newFake(t, 1), c.cfg)

@@ -10,6 +10,8 @@ import (
 var (
 	// ErrNotWritten matches, under errors.Is, every *NotWrittenError.
 	ErrNotWritten = errors.New("not written")
+	// ErrBufferFull matches, under errors.Is, every *BufferFullError.
+	ErrBufferFull = errors.New("buffer full")
 	// ErrDeliveryTimeout is inside the error of a record that had no result
 	// within Config.DeliveryTimeout.
 	ErrDeliveryTimeout = errors.New("delivery timeout")
@@ -33,6 +35,56 @@ func (e *NotWrittenError) Error() string {
 		return fmt.Sprintf("record for topic %q: not written: %v", e.Topic, e.Err)
 	}
 	return fmt.Sprintf("%v: not written: %v", e.TopicPartition, e.Err)
+}
+
+// BufferFullError says that a Try form found no room in the producer's buffer.
+// The record was not written. It matches record.ErrOverloaded too.
+type BufferFullError struct {
+	Need, Free, Limit int64 // bytes; Free may be enough when others wait in line
+}
+
+// Is reports whether target is ErrBufferFull or record.ErrOverloaded.
+func (e *BufferFullError) Is(target error) bool {
+	return target == ErrBufferFull || target == record.ErrOverloaded
+}
+
+func (e *BufferFullError) Error() string {
+	return fmt.Sprintf("the producer's buffer has %d of %d bytes free, the record needs %d", e.Free, e.Limit, e.Need)
+}
+
+// Outcome is what an error of a send says about the record.
+type Outcome int8
+
+const (
+	NotWritten Outcome = iota // it is certainly not in the log
+	Written                   // it is in the log
+	Unknown                   // it may be in the log, now or later
+)
+
+// String returns "not written", "written" or "unknown".
+func (o Outcome) String() string {
+	switch o {
+	case NotWritten:
+		return "not written"
+	case Written:
+		return "written"
+	case Unknown:
+		return "unknown"
+	}
+	return fmt.Sprintf("outcome(%d)", int8(o))
+}
+
+// OutcomeOf returns what err, from a send or a callback of this package, says
+// about the record: Written for nil, Unknown for record.ErrOutcomeUnknown, and
+// NotWritten for every other.
+func OutcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return Written
+	case errors.Is(err, record.ErrOutcomeUnknown):
+		return Unknown
+	}
+	return NotWritten
 }
 
 // notWritten is the error of a record that has no partition yet.

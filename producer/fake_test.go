@@ -87,6 +87,23 @@ func (f *fake) NewProducer(ctx context.Context, name string) (record.ProducerID,
 	return f.nextID, 0, nil
 }
 
+func (f *fake) RenewProducer(_ context.Context, name string, id record.ProducerID, epoch record.ProducerEpoch) (record.ProducerID, record.ProducerEpoch, error) {
+	if f.identities != nil {
+		if err := f.identities(); err != nil {
+			return 0, 0, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.names[name]
+	if now != (producerIdentity{id, epoch}) {
+		return 0, 0, &record.FencedError{What: fmt.Sprintf("producer %q", name), Have: int64(epoch), Want: int64(now.epoch)}
+	}
+	now.epoch++
+	f.names[name] = now
+	return now.id, now.epoch, nil
+}
+
 func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	require.NoError(f.t, b.Check())
 	require.Equal(f.t, record.NoLeaderEpoch, b.LeaderEpoch(), "a batch that was stamped before came again")

@@ -40,10 +40,11 @@ func (p *Producer) askIdentity() {
 		return
 	}
 	p.asking = true
+	held := p.held
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(p.ctx, tryTimeout)
 		defer cancel()
-		id, epoch, err := p.cluster.NewProducer(ctx, p.cfg.Name)
+		ident, err := p.newIdentity(ctx, held)
 		if err != nil && p.ctx.Err() == nil {
 			p.cfg.Logger.Warn("no producer identity; trying again", slog.String("producer", p.cfg.Name), slog.Any("error", err))
 			select {
@@ -57,10 +58,23 @@ func (p *Producer) askIdentity() {
 		p.asking, p.identErr = false, err
 		switch c := classify(err); {
 		case err == nil:
-			p.ident = &identity{id: id, epoch: epoch}
+			p.ident, p.held = ident, ident
 		case c == fenced || c == refused:
 			p.fail(err)
 		}
 		p.markAll()
 	})
+}
+
+// newIdentity asks for an identity. A named producer that had one asks for the
+// next only if that one still counts: it must not fence a newer holder of its
+// name just because it has lost its place in a sequence.
+func (p *Producer) newIdentity(ctx context.Context, held *identity) (ident *identity, err error) {
+	ident = new(identity)
+	if p.cfg.Name == "" || held == nil {
+		ident.id, ident.epoch, err = p.cluster.NewProducer(ctx, p.cfg.Name)
+	} else {
+		ident.id, ident.epoch, err = p.cluster.RenewProducer(ctx, p.cfg.Name, held.id, held.epoch)
+	}
+	return ident, err
 }

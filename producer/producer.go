@@ -44,6 +44,7 @@ type Producer struct {
 	spare   spares
 
 	ident     *identity // nil until there is one
+	held      *identity // the last there was
 	asking    bool      // for ident
 	identErr  error     // why there is none yet
 	renewing  bool      // waits until nothing is in flight anywhere
@@ -87,10 +88,10 @@ func New(c Cluster, cfg Config) (*Producer, error) {
 // whether r may still be written: *record.OutcomeUnknownError, or
 // *NotWrittenError when it was still waiting here and has been taken back.
 // Both wrap ctx.Err().
-func (p *Producer) Send(ctx context.Context, r record.Record) (Result, error) {
+func (p *Producer) Send(ctx context.Context, r record.Record, opts ...SendOption) (Result, error) {
 	w := p.waiters.Get().(*waiter)
 	defer p.waiters.Put(w)
-	if err := p.add(ctx, &r, slot{wait: w}, true); err != nil {
+	if err := p.add(ctx, &r, slot{wait: w}, true, opts); err != nil {
 		return Result{}, err
 	}
 	select {
@@ -108,16 +109,16 @@ func (p *Producer) Send(ctx context.Context, r record.Record) (Result, error) {
 // done, which may be nil, is called exactly once: before SendAsync returns when
 // r is refused at once, otherwise on the producer's own goroutine, one callback
 // after the other. A slow callback delays other callbacks, not sending.
-func (p *Producer) SendAsync(ctx context.Context, r record.Record, done func(Result, error)) {
-	if err := p.add(ctx, &r, slot{done: done}, true); err != nil && done != nil {
+func (p *Producer) SendAsync(ctx context.Context, r record.Record, done func(Result, error), opts ...SendOption) {
+	if err := p.add(ctx, &r, slot{done: done}, true, opts); err != nil && done != nil {
 		done(Result{}, err)
 	}
 }
 
-// TrySendAsync is SendAsync that refuses r with record.ErrOverloaded where
-// SendAsync would wait for space in the buffer.
-func (p *Producer) TrySendAsync(ctx context.Context, r record.Record, done func(Result, error)) {
-	if err := p.add(ctx, &r, slot{done: done}, false); err != nil && done != nil {
+// TrySendAsync is SendAsync that refuses r with *BufferFullError where SendAsync
+// would wait for space in the buffer.
+func (p *Producer) TrySendAsync(ctx context.Context, r record.Record, done func(Result, error), opts ...SendOption) {
+	if err := p.add(ctx, &r, slot{done: done}, false, opts); err != nil && done != nil {
 		done(Result{}, err)
 	}
 }

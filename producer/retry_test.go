@@ -355,6 +355,51 @@ func TestAFencedProducerIsDone(t *testing.T) {
 	})
 }
 
+// A named producer that needs another epoch must not take the name back.
+func TestAProducerThatLostItsPlaceDoesNotFenceTheNewerHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2)
+		cfg := producer.Config{Name: "n", Partitioner: producer.Manual}
+		old := start(t, f, cfg)
+		_, err := old.Send(t.Context(), rec("0"))
+		require.NoError(t, err)
+		_, err = old.Send(t.Context(), rec("lost"))
+		require.NoError(t, err)
+		f.log(record.TopicPartition{Topic: "t"}).forget(1)
+
+		young := start(t, f, cfg)
+		elsewhere := record.Record{Topic: "t", Partition: 1}
+		_, err = young.Send(t.Context(), elsewhere)
+		require.NoError(t, err)
+
+		_, err = old.Send(t.Context(), rec("2")) // partition 0 knows only the old epoch
+		var fenced *record.FencedError
+		require.ErrorAs(t, err, &fenced)
+		require.Contains(t, fenced.What, `"n"`)
+		require.ErrorIs(t, err, producer.ErrNotWritten)
+		_, err = young.Send(t.Context(), rec("1"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"0", "1"}, f.values(0))
+	})
+}
+
+func TestWithoutRetriesARecordIsTriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1)
+		f.judge = script(fate{refuse: notLeader}, fate{lost: true})
+		p := start(t, f, producer.Config{DisableIdempotence: true, NoRetries: true})
+		_, err := p.Send(t.Context(), rec("0"))
+		require.ErrorIs(t, err, producer.ErrNotWritten)
+		require.ErrorIs(t, err, record.ErrNotLeader)
+		_, err = p.Send(t.Context(), rec("1"))
+		require.ErrorIs(t, err, record.ErrOutcomeUnknown)
+		_, err = p.Send(t.Context(), rec("2"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"1", "2"}, f.values(0))
+		require.Len(t, f.tried(), 3)
+	})
+}
+
 func TestASecondAnswerToOneTryIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, twice{newFake(t, 1)}, producer.Config{})

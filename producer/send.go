@@ -139,12 +139,16 @@ func (p *Producer) sendable(pt *partition, now time.Time) bool {
 // try hands b to the cluster. Called by the sender, without the lock.
 func (p *Producer) try(ctx context.Context, b *batch, try int) {
 	done := func(a record.Appended, err error) { p.answered(b, try, a, err) }
-	data, err := b.encode(p.cfg.Codec)
+	codec, own := p.cfg.Codecs[b.pt.tp.Topic]
+	if !own {
+		codec = p.cfg.Codec
+	}
+	data, err := b.encode(codec)
 	if err != nil {
 		done(record.Appended{}, fmt.Errorf("%w: %w", record.ErrInvalid, err))
 		return
 	}
-	p.cluster.Append(ctx, b.pt.tp, data, p.cfg.Acks, done)
+	p.cluster.Append(ctx, b.pt.tp, data, b.acks, done)
 }
 
 // tryContext returns a context that ends tryTimeout from now, or up to a fifth

@@ -172,6 +172,11 @@ func TestAFullBufferMakesSendsWaitInLine(t *testing.T) {
 
 		p.TrySendAsync(t.Context(), large, func(_ producer.Result, err error) { refused = err })
 		require.ErrorIs(t, refused, record.ErrOverloaded)
+		require.ErrorIs(t, refused, producer.ErrBufferFull)
+		var full *producer.BufferFullError
+		require.ErrorAs(t, refused, &full)
+		require.EqualValues(t, 1<<10, full.Limit)
+		require.Less(t, full.Free, full.Need)
 
 		close(release)
 		var results [3]error
@@ -419,6 +424,10 @@ func (*instant) Partitions(context.Context, string) (int, error) { return 1, nil
 
 func (*instant) NewProducer(context.Context, string) (record.ProducerID, record.ProducerEpoch, error) {
 	return 1, 0, nil
+}
+
+func (*instant) RenewProducer(_ context.Context, _ string, id record.ProducerID, epoch record.ProducerEpoch) (record.ProducerID, record.ProducerEpoch, error) {
+	return id, epoch + 1, nil
 }
 
 func (f *instant) Append(_ context.Context, _ record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {

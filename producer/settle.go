@@ -105,7 +105,7 @@ func (p *Producer) settle(pt *partition, now time.Time) {
 			continue
 		case p.fatal != nil:
 			cause = p.fatal
-		case c == refused:
+		case c == refused, p.cfg.NoRetries:
 			cause = b.err
 		case gap && b.maybe:
 			cause = fmt.Errorf("%w; %w", errGap, b.err)

@@ -54,6 +54,15 @@ func (c *client) NewProducer(ctx context.Context, name string) (record.ProducerI
 	return id, epoch, elsewhere(err)
 }
 
+func (c *client) RenewProducer(ctx context.Context, name string, id record.ProducerID, epoch record.ProducerEpoch) (record.ProducerID, record.ProducerEpoch, error) {
+	n, err := c.node()
+	if err != nil {
+		return 0, 0, err
+	}
+	id, epoch, err = n.RenewProducer(ctx, name, id, epoch)
+	return id, epoch, elsewhere(err)
+}
+
 func (c *client) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	n, err := c.node()
 	if err != nil {
