@@ -120,6 +120,7 @@ var (
 
 	ErrNotWritten        = producer.ErrNotWritten
 	ErrDeliveryTimeout   = producer.ErrDeliveryTimeout
+	ErrTopicGrown        = producer.ErrTopicGrown
 	ErrBufferFull        = producer.ErrBufferFull
 	ErrNotEnoughReplicas = record.ErrNotEnoughReplicas
 	ErrFenced            = record.ErrFenced
@@ -143,6 +144,8 @@ type (
 	NotWrittenError = producer.NotWrittenError
 	// BufferFullError says that there was no room for a record in the buffer.
 	BufferFullError = producer.BufferFullError
+	// TopicGrownError says that a topic has more partitions, so keys would move.
+	TopicGrownError = producer.TopicGrownError
 	// NotEnoughReplicasError says that fewer replicas are in sync than AckAll asks
 	// for, and whether the record was written.
 	NotEnoughReplicasError = record.NotEnoughReplicasError

@@ -154,6 +154,12 @@ func (n *Node) Partitions(ctx context.Context, topic string) (int, error) {
 	return t.Partitions(), err
 }
 
+// Layout returns a topic's id and how many partitions it has, as Topic does.
+func (n *Node) Layout(ctx context.Context, topic string) (record.TopicID, int, error) {
+	t, err := n.Topic(ctx, topic)
+	return t.ID, t.Partitions(), err
+}
+
 // decide answers what only the leader of the metadata partition can.
 func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 	if req.Op == opSync {

@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool,
 		return err
 	}
 	t := p.topics[r.Topic]
-	if t == nil {
+	if t == nil || t.n == 0 {
 		if t, err = p.learn(ctx, r.Topic); err != nil {
 			return err
 		}
@@ -46,26 +47,27 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool,
 			return err
 		}
 	}
-	p.scratch = *r
-	err = p.put(t, size, s, acks)
-	p.scratch = record.Record{} // the caller's slices are its own again
+	err = p.put(t, r, size, s, acks)
+	if errors.Is(err, record.ErrUnknownTopic) { // the partition may be new
+		if t, err = p.learn(ctx, r.Topic); err == nil {
+			err = p.put(t, r, size, s, acks)
+		}
+	}
 	if err != nil {
 		p.buffer.release(int64(size))
 	}
 	return err
 }
 
-// put adds the scratch record, whose bytes are taken, to a batch of t.
-func (p *Producer) put(t *topic, size int, s slot, acks record.Acks) error {
+// put adds rec, whose bytes are taken, to a batch of t.
+func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks record.Acks) error {
 	r := &p.scratch
-	n := t.picker.Pick(r, len(t.parts))
-	if n < 0 {
-		return fmt.Errorf("%w: partition %d of topic %q", record.ErrInvalid, n, r.Topic)
+	*r = *rec
+	defer func() { *r = record.Record{} }() // the caller's slices are its own again
+	pt, err := t.pick(r)
+	if err != nil {
+		return err
 	}
-	if n >= len(t.parts) {
-		return &record.UnknownTopicError{Topic: r.Topic, Partition: int32(n)}
-	}
-	pt := t.parts[n]
 	if pt.open != nil && (pt.open.builder.Len()+size > p.cfg.BatchBytes || pt.open.acks != acks) {
 		pt.seal()
 		p.mark(pt)
@@ -74,7 +76,7 @@ func (p *Producer) put(t *topic, size int, s slot, acks record.Acks) error {
 	if b == nil {
 		b = p.newBatch(pt, acks)
 	}
-	if err := b.builder.Append(r); err != nil {
+	if err = b.builder.Append(r); err != nil {
 		if pt.open == nil {
 			p.spare.putBuilder(b)
 			p.spare.putSlots(b)
@@ -101,38 +103,15 @@ func (p *Producer) put(t *topic, size int, s slot, acks record.Acks) error {
 
 func (p *Producer) newBatch(pt *partition, acks record.Acks) *batch {
 	now := time.Now()
+	if now.Sub(pt.topic.learned) > learnEvery {
+		p.relearn(pt.topic)
+	}
 	b := &batch{pt: pt, acks: acks, deadline: now.Add(p.cfg.DeliveryTimeout)}
 	if p.cfg.Linger > 0 {
 		b.lingerUntil = now.Add(p.cfg.Linger)
 	}
 	b.builder, b.slots = p.spare.take()
 	return b
-}
-
-// learn asks the cluster for the partitions of a topic, without the lock.
-func (p *Producer) learn(ctx context.Context, name string) (*topic, error) {
-	p.mu.Unlock()
-	n, err := p.cluster.Partitions(ctx, name)
-	p.mu.Lock()
-	if err != nil {
-		return nil, notWritten(name, err)
-	}
-	if err := p.refusal(); err != nil {
-		return nil, err
-	}
-	if t := p.topics[name]; t != nil {
-		return t, nil // another caller was faster
-	}
-	if n < 1 {
-		return nil, &record.UnknownTopicError{Topic: name, Partition: -1}
-	}
-	t := &topic{picker: p.cfg.Partitioner(name), parts: make([]*partition, n)}
-	for i := range t.parts {
-		t.parts[i] = &partition{tp: record.TopicPartition{Topic: name, Partition: int32(i)}, picker: t.picker}
-	}
-	p.topics[name] = t
-	p.parts = append(p.parts, t.parts...)
-	return t, nil
 }
 
 // waitForSpace waits in line for size bytes, without the lock. Meanwhile no

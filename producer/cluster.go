@@ -8,8 +8,9 @@ import (
 
 // Cluster is the log as a producer sees it: a node, or a test's fake.
 type Cluster interface {
-	// Partitions returns how many partitions topic has. It may create the topic.
-	Partitions(ctx context.Context, topic string) (int, error)
+	// Layout returns the id of topic and how many partitions it has. It may
+	// create the topic. *record.UnknownTopicError when there is none.
+	Layout(ctx context.Context, topic string) (record.TopicID, int, error)
 
 	// Append hands b to the leader of tp and never blocks. Batches of one
 	// partition that one goroutine appends are tried in that order. done is

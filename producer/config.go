@@ -57,6 +57,10 @@ type Config struct {
 	// Partitioner picks the partitions. Default ByKey.
 	Partitioner Partitioner
 
+	// AllowGrowth lets ByKey spread keys anew when a topic gets more partitions,
+	// which ends the order between the old and the new records of most keys.
+	AllowGrowth bool
+
 	// DeliveryTimeout bounds the life of a record from Send to its result,
 	// retries included. Default 30 s.
 	DeliveryTimeout time.Duration

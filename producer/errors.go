@@ -12,6 +12,8 @@ var (
 	ErrNotWritten = errors.New("not written")
 	// ErrBufferFull matches, under errors.Is, every *BufferFullError.
 	ErrBufferFull = errors.New("buffer full")
+	// ErrTopicGrown matches, under errors.Is, every *TopicGrownError.
+	ErrTopicGrown = errors.New("topic has grown")
 	// ErrDeliveryTimeout is inside the error of a record that had no result
 	// within Config.DeliveryTimeout.
 	ErrDeliveryTimeout = errors.New("delivery timeout")
@@ -50,6 +52,22 @@ func (e *BufferFullError) Is(target error) bool {
 
 func (e *BufferFullError) Error() string {
 	return fmt.Sprintf("the producer's buffer has %d of %d bytes free, the record needs %d", e.Free, e.Limit, e.Need)
+}
+
+// TopicGrownError says that a topic has got more partitions, so that ByKey would
+// send most keys to another one and their order would end. The record was not
+// written. Config.AllowGrowth permits it; so does a new producer, which knows of
+// no other number.
+type TopicGrownError struct {
+	Topic     string
+	Had, Have int // partitions
+}
+
+// Is reports whether target is ErrTopicGrown.
+func (e *TopicGrownError) Is(target error) bool { return target == ErrTopicGrown }
+
+func (e *TopicGrownError) Error() string {
+	return fmt.Sprintf("topic %q has grown from %d to %d partitions, which moves keys: set AllowGrowth, or begin with a new producer", e.Topic, e.Had, e.Have)
 }
 
 // Outcome is what an error of a send says about the record.

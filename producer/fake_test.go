@@ -34,6 +34,8 @@ type fake struct {
 	identities func() error                                        // nil: all goes well
 
 	mu     sync.Mutex
+	id     record.TopicID // of every topic
+	looks  int            // at layouts
 	logs   map[record.TopicPartition]*fakeLog
 	tries  []try
 	nextID record.ProducerID
@@ -62,11 +64,31 @@ func newFake(t testing.TB, partitions int) *fake {
 	}
 }
 
-func (f *fake) Partitions(ctx context.Context, topic string) (int, error) {
-	if topic == "missing" {
-		return 0, &record.UnknownTopicError{Topic: topic, Partition: -1}
+func (f *fake) Layout(ctx context.Context, topic string) (record.TopicID, int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	if topic == "missing" || f.partitions == 0 {
+		return record.TopicID{}, 0, &record.UnknownTopicError{Topic: topic, Partition: -1}
 	}
-	return f.partitions, ctx.Err()
+	return f.id, f.partitions, ctx.Err()
+}
+
+// grow gives the topics n partitions.
+func (f *fake) grow(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.partitions = n
+}
+
+// remake deletes the topics and makes them anew with n partitions, or leaves it
+// at that when n is 0.
+func (f *fake) remake(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.id[0]++
+	f.partitions = n
+	clear(f.logs)
 }
 
 func (f *fake) NewProducer(ctx context.Context, name string) (record.ProducerID, record.ProducerEpoch, error) {
@@ -113,6 +135,13 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 	f.tries = append(f.tries, try{tp: tp, id: b.ProducerID(), epoch: b.ProducerEpoch(), seq: b.BaseSequence(), count: b.Count(), acks: acks})
 	f.mu.Unlock()
 
+	f.mu.Lock()
+	known := int(tp.Partition) < f.partitions
+	f.mu.Unlock()
+	if !known {
+		done(record.Appended{}, &record.UnknownTopicError{Topic: tp.Topic, Partition: tp.Partition})
+		return
+	}
 	var then fate
 	if f.judge != nil {
 		then = f.judge(tp, b)

@@ -19,17 +19,11 @@ const (
 	provenFor = 10 * time.Minute
 )
 
-// topic is one topic's partitions as the producer knows them.
-type topic struct {
-	picker Picker
-	parts  []*partition
-}
-
 // partition holds the batches of one partition, oldest first: those in flight,
 // those sealed, the open one. The producer's lock guards it.
 type partition struct {
-	tp     record.TopicPartition
-	picker Picker
+	tp    record.TopicPartition
+	topic *topic
 
 	open     *batch // takes records; nil when there is none
 	sealed   []*batch
@@ -40,7 +34,7 @@ type partition struct {
 	sent   int64     // batches given a number
 	ident  *identity // nil: take the producer's current one, and begin at sequence 0
 	seq    record.Sequence
-	proven time.Time // last success under ident
+	proven time.Time // last success under ident; zero: send one batch alone
 
 	failing   bool // a try failed: nothing is sent until nothing flies
 	failures  int  // since the last success
@@ -64,7 +58,6 @@ func (pt *partition) idle() bool {
 func (pt *partition) seal() {
 	pt.sealed = append(pt.sealed, pt.open)
 	pt.open = nil
-	pt.picker.Sealed(int(pt.tp.Partition))
 }
 
 // remove takes b out of wherever it waits.

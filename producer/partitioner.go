@@ -14,41 +14,47 @@ type Partitioner func(topic string) Picker
 // from one goroutine at a time and holds a lock meanwhile: it must be quick and
 // not call the producer.
 type Picker interface {
-	// Pick returns the partition for r, from 0 up to n, which is at least 1. It
-	// must not keep r.
+	// Pick returns the partition for r, from 0 up to n, which is at least 1 and
+	// may change while the producer lives. It must not keep r.
 	Pick(r *record.Record, n int) int
-	// Sealed tells that the batch of that partition takes no more records.
-	Sealed(partition int)
 }
 
-// ByKey maps a key to the partition that Kafka's clients map it to, so records
-// of one key stay in order. Records without a key fill one batch together; the
-// partition of each such batch is picked at random.
-func ByKey(string) Picker { return &byKey{sticky: -1} }
+// stickyBytes is how much goes to one partition before the next is picked, for
+// records without a key. It is counted in records, not in batches: else a slow
+// partition, whose batches wait for longer and grow, would get more than its share.
+const stickyBytes = 64 << 10
 
-type byKey struct{ sticky int }
+// ByKey maps a key to the partition that Kafka's clients map it to, so records
+// of one key stay in order. Records without a key go to a partition picked at
+// random, 64 KiB to each, so that they share batches and all partitions get the
+// same (KIP-480, KIP-794).
+//
+// With another number of partitions most keys have another partition. When a
+// topic grows, the producer therefore refuses its records with a key, with
+// *TopicGrownError, unless Config.AllowGrowth is set.
+func ByKey(string) Picker { return new(byKey) }
+
+type byKey struct {
+	sticky int
+	left   int // bytes that may still go to sticky
+}
 
 func (k *byKey) Pick(r *record.Record, n int) int {
 	if r.Key != nil {
 		return KeyPartition(r.Key, n)
 	}
-	if k.sticky < 0 || k.sticky >= n {
-		k.sticky = rand.IntN(n)
+	if k.left <= 0 || k.sticky >= n {
+		k.sticky, k.left = rand.IntN(n), stickyBytes
 	}
+	k.left -= record.SizeOf(r)
 	return k.sticky
-}
-
-func (k *byKey) Sealed(partition int) {
-	if partition == k.sticky {
-		k.sticky = -1
-	}
 }
 
 // RoundRobin gives each record, with or without a key, to the next partition,
 // beginning with one picked at random.
 func RoundRobin(string) Picker { return &roundRobin{next: -1} }
 
-type roundRobin struct{ next int }
+type roundRobin struct{ next int } // -1 before the first record
 
 func (rr *roundRobin) Pick(_ *record.Record, n int) int {
 	if rr.next < 0 {
@@ -58,8 +64,6 @@ func (rr *roundRobin) Pick(_ *record.Record, n int) int {
 	rr.next = (p + 1) % n
 	return p
 }
-
-func (*roundRobin) Sealed(int) {}
 
 // Manual sends each record to its own Record.Partition.
 func Manual(string) Picker {
@@ -75,4 +79,3 @@ func ByFunc(pick func(r *record.Record, n int) int) Partitioner {
 type pickFunc func(r *record.Record, n int) int
 
 func (f pickFunc) Pick(r *record.Record, n int) int { return f(r, n) }
-func (pickFunc) Sealed(int)                         {}

@@ -14,22 +14,27 @@ func TestByKeyKeepsAKeyInItsPartition(t *testing.T) {
 	for range 3 {
 		require.Equal(t, producer.KeyPartition([]byte("foobar"), 8), pick.Pick(&record.Record{Key: []byte("foobar")}, 8))
 		require.Equal(t, producer.KeyPartition(nil, 8), pick.Pick(&record.Record{Key: []byte{}}, 8), "an empty key is a key")
-		pick.Sealed(0)
 	}
 }
 
-func TestByKeyKeepsRecordsWithoutAKeyTogetherUntilTheBatchIsSealed(t *testing.T) {
+func TestByKeySpreadsRecordsWithoutAKeyByBytes(t *testing.T) {
 	pick := producer.ByKey("t")
-	seen := make(map[int]int)
-	for range 400 {
-		first := pick.Pick(&record.Record{}, 4)
-		pick.Sealed((first + 1) % 4) // another partition's batch
-		pick.Pick(&record.Record{Key: []byte("k")}, 4)
-		require.Equal(t, first, pick.Pick(&record.Record{}, 4))
-		pick.Sealed(first)
-		seen[first]++
+	value := make([]byte, 1000)
+	const n, runs = 4, 400
+	got := make([]int, n)
+	for range runs {
+		first := pick.Pick(&record.Record{Value: value}, n)
+		got[first]++
+		for range 63 { // 64 KiB of records, but for a few bytes each
+			pick.Pick(&record.Record{Key: []byte("k")}, n)
+			require.Equal(t, first, pick.Pick(&record.Record{Value: value}, n), "they stay together")
+			got[first]++
+		}
 	}
-	require.Len(t, seen, 4, "all partitions get their share")
+	for p := range got {
+		require.InDelta(t, runs*64/n, got[p], runs*64/n/2, "partition %d", p) // 7 standard deviations
+	}
+	require.Less(t, pick.Pick(&record.Record{}, 1), 1, "fewer partitions")
 }
 
 func TestRoundRobinGivesEachPartitionOneRecordInTurn(t *testing.T) {

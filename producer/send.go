@@ -65,6 +65,8 @@ func (p *Producer) next(pt *partition, now time.Time) *batch {
 	}
 	var b *batch
 	switch {
+	case pt.retries > 0 && pt.flying > 0 && !p.proven(pt, now):
+		return nil
 	case pt.retries > 0:
 		b = pt.inFlight[len(pt.inFlight)-pt.retries]
 		pt.retries--
@@ -114,10 +116,13 @@ func (p *Producer) windowFull(pt *partition, now time.Time) bool {
 	if len(pt.inFlight) == 0 {
 		return false
 	}
-	if !p.cfg.DisableIdempotence && now.Sub(pt.proven) > provenFor {
-		return true // the leader would take any sequence as the first
-	}
-	return pt.sent-pt.inFlight[0].number >= int64(p.cfg.MaxInFlight)
+	return !p.proven(pt, now) || pt.sent-pt.inFlight[0].number >= int64(p.cfg.MaxInFlight)
+}
+
+// proven reports whether the leader of pt knows the sequences of this producer.
+// One that does not would take any as the first.
+func (p *Producer) proven(pt *partition, now time.Time) bool {
+	return p.cfg.DisableIdempotence || now.Sub(pt.proven) <= provenFor
 }
 
 // sendable reports whether pt has a batch that need not wait for more records.

@@ -367,9 +367,9 @@ type slowToLearn struct {
 	learning chan struct{}
 }
 
-func (c slowToLearn) Partitions(ctx context.Context, topic string) (int, error) {
+func (c slowToLearn) Layout(ctx context.Context, topic string) (record.TopicID, int, error) {
 	<-c.learning
-	return c.fake.Partitions(ctx, topic)
+	return c.fake.Layout(ctx, topic)
 }
 
 func TestWithoutIdempotenceBatchesCarryNoIdentity(t *testing.T) {
@@ -420,7 +420,9 @@ func TestSendAsyncAllocatesNothingPerRecord(t *testing.T) {
 // instant acknowledges everything at once and looks at nothing.
 type instant struct{ end record.Offset }
 
-func (*instant) Partitions(context.Context, string) (int, error) { return 1, nil }
+func (*instant) Layout(context.Context, string) (record.TopicID, int, error) {
+	return record.TopicID{}, 1, nil
+}
 
 func (*instant) NewProducer(context.Context, string) (record.ProducerID, record.ProducerEpoch, error) {
 	return 1, 0, nil

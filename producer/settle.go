@@ -36,6 +36,11 @@ func (p *Producer) answered(b *batch, try int, a record.Appended, err error) {
 	} else {
 		pt.failing = true
 		pt.lastError = err
+		if errors.Is(err, record.ErrUnknownTopic) {
+			// It may have been made anew: that one's leader knows nothing of us.
+			pt.proven = time.Time{}
+			p.relearn(pt.topic)
+		}
 		switch classify(err) {
 		case unknown:
 			b.maybe = true
@@ -231,21 +236,26 @@ func (p *Producer) fail(err error) {
 // giveUp finishes everything that does not fly.
 func (p *Producer) giveUp(cause error) {
 	for _, pt := range p.parts {
-		waiting := pt.sealed
-		if pt.open != nil {
-			waiting = append(waiting, pt.open)
-		}
-		pt.open, pt.sealed = nil, nil
-		for _, b := range waiting {
+		p.giveUpAll(pt, cause)
+	}
+}
+
+// giveUpAll finishes everything of pt that does not fly.
+func (p *Producer) giveUpAll(pt *partition, cause error) {
+	waiting := pt.sealed
+	if pt.open != nil {
+		waiting = append(waiting, pt.open)
+	}
+	pt.open, pt.sealed = nil, nil
+	for _, b := range waiting {
+		p.finish(b, record.Appended{}, b.fault(cause))
+	}
+	for _, b := range pt.inFlight {
+		if !b.flying {
 			p.finish(b, record.Appended{}, b.fault(cause))
 		}
-		for _, b := range pt.inFlight {
-			if !b.flying {
-				p.finish(b, record.Appended{}, b.fault(cause))
-			}
-		}
-		pt.failing = pt.failing || pt.retries > 0
 	}
+	pt.failing = pt.failing || pt.retries > 0
 }
 
 // abandon finishes everything, whether it flies or not.

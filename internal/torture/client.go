@@ -36,6 +36,15 @@ func (c *client) Partitions(ctx context.Context, topic string) (int, error) {
 	return count, elsewhere(err)
 }
 
+func (c *client) Layout(ctx context.Context, topic string) (record.TopicID, int, error) {
+	n, err := c.node()
+	if err != nil {
+		return record.TopicID{}, 0, err
+	}
+	id, count, err := n.Layout(ctx, topic)
+	return id, count, elsewhere(err)
+}
+
 func (c *client) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	n, err := c.node()
 	if err != nil {

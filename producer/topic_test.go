@@ -1,0 +1,152 @@
+package producer_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/producer"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// keyed returns records whose keys are in every one of 8 partitions.
+func keyed() []record.Record {
+	var rs []record.Record
+	for k := range byte(64) {
+		rs = append(rs, record.Record{Topic: "t", Key: []byte{k}, Value: []byte{k}})
+	}
+	return rs
+}
+
+func TestAGrownTopicIsRefusedWhereKeysWouldMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2)
+		p := start(t, f, producer.Config{})
+		sendAsync(p, keyed()...)
+		require.NoError(t, p.Flush(t.Context()))
+
+		f.grow(8)
+		time.Sleep(2 * time.Minute) // virtual
+		sendAsync(p, rec("the producer looks again"))
+		synctest.Wait()
+		for _, o := range sendAsync(p, keyed()...) {
+			var grown *producer.TopicGrownError
+			require.ErrorAs(t, o.err, &grown)
+			require.Equal(t, producer.TopicGrownError{Topic: "t", Had: 2, Have: 8}, *grown)
+		}
+		_, err := p.Send(t.Context(), rec("without a key"))
+		require.NoError(t, err)
+
+		for _, o := range sendAsync(start(t, f, producer.Config{}), keyed()...) {
+			require.NoError(t, o.err, "a new producer never sent anywhere else")
+		}
+	})
+}
+
+func TestGrowthIsUsedWhereItIsAllowedOrMovesNoKey(t *testing.T) {
+	for name, cfg := range map[string]producer.Config{
+		"asked for":   {AllowGrowth: true},
+		"round robin": {Partitioner: producer.RoundRobin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t, 2)
+				p := start(t, f, cfg)
+				sendAsync(p, keyed()...)
+				f.grow(8)
+				time.Sleep(2 * time.Minute) // virtual
+				sendAsync(p, rec("the producer looks again"))
+				synctest.Wait()
+				outs := sendAsync(p, keyed()...)
+				require.NoError(t, p.Flush(t.Context()))
+				used := make(map[int32]bool)
+				for _, o := range outs {
+					require.NoError(t, o.err)
+					used[o.res.Partition] = true
+				}
+				require.Len(t, used, 8)
+			})
+		})
+	}
+}
+
+func TestAPartitionAskedForByNumberIsLookedUpAtOnce(t *testing.T) {
+	f := newFake(t, 1)
+	p := start(t, f, producer.Config{Partitioner: producer.Manual})
+	_, err := p.Send(t.Context(), rec("0"))
+	require.NoError(t, err)
+	f.grow(3)
+	_, err = p.Send(t.Context(), record.Record{Topic: "t", Partition: 2})
+	require.NoError(t, err)
+	_, err = p.Send(t.Context(), record.Record{Topic: "t", Partition: 3})
+	require.ErrorIs(t, err, record.ErrUnknownTopic)
+}
+
+func TestATopicMadeAnewIsUsedWithItsNewPartitions(t *testing.T) {
+	for name, n := range map[string]int{"fewer": 1, "more": 8} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t, 4)
+				p := start(t, f, producer.Config{Name: "n"})
+				sendAsync(p, keyed()...)
+				require.NoError(t, p.Flush(t.Context()))
+
+				f.remake(n)
+				begin := time.Now()
+				for _, o := range sendAsync(p, keyed()...) { // some of it may be lost with the old partitions
+					require.NoError(t, p.Flush(t.Context()))
+					if o.err != nil {
+						require.ErrorIs(t, o.err, record.ErrUnknownTopic)
+						require.ErrorIs(t, o.err, producer.ErrNotWritten)
+					}
+				}
+				require.Less(t, time.Since(begin), 10*time.Second, "it does not wait for the delivery timeout")
+				time.Sleep(2 * time.Minute) // virtual
+				sendAsync(p, rec("the producer looks again"))
+				synctest.Wait()
+				outs := sendAsync(p, keyed()...)
+				require.NoError(t, p.Flush(t.Context()))
+				for i, o := range outs {
+					require.NoError(t, o.err)
+					require.EqualValues(t, producer.KeyPartition([]byte{byte(i)}, n), o.res.Partition)
+				}
+			})
+		})
+	}
+}
+
+func TestRecordsOfADeletedTopicAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2)
+		p := start(t, f, producer.Config{})
+		sendAsync(p, keyed()...)
+		require.NoError(t, p.Flush(t.Context()))
+		f.remake(0)
+		begin := time.Now()
+		_, err := p.Send(t.Context(), rec("x"))
+		require.ErrorIs(t, err, record.ErrUnknownTopic)
+		require.ErrorIs(t, err, producer.ErrNotWritten)
+		require.Less(t, time.Since(begin), time.Second)
+		_, err = p.Send(t.Context(), rec("x"))
+		require.ErrorIs(t, err, record.ErrUnknownTopic)
+		f.remake(1)
+		_, err = p.Send(t.Context(), rec("y"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"y"}, f.values(0))
+	})
+}
+
+func TestALayoutIsLookedUpOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2)
+		p := start(t, f, producer.Config{})
+		for range 600 {
+			_, err := p.Send(t.Context(), rec("x"))
+			require.NoError(t, err)
+			time.Sleep(time.Second) // virtual
+		}
+		require.InDelta(t, 10, f.looks, 1)
+	})
+}
