@@ -117,13 +117,13 @@ func (p *Producer) newBatch(pt *partition, acks record.Acks) *batch {
 // waitForSpace waits in line for size bytes, without the lock. Meanwhile no
 // batch lingers.
 func (p *Producer) waitForSpace(ctx context.Context, topic string, size int64) error {
-	tk := p.buffer.queue(size)
+	tk, refuse := p.buffer.queue(size), p.refuse
 	p.markAll()
 	p.mu.Unlock()
 	var err error
 	select {
 	case <-tk.granted:
-	case <-p.refuse:
+	case <-refuse:
 	case <-ctx.Done():
 		err = notWritten(topic, fmt.Errorf("waited for space in the producer's buffer: %w", ctx.Err()))
 	}

@@ -103,7 +103,7 @@ func (b *batch) dropGone() {
 }
 
 // encode returns the bytes for this try. The sender calls it without the lock.
-func (b *batch) encode(codec record.Codec) (record.Batch, error) {
+func (b *batch) encode(opt record.BatchOptions) (record.Batch, error) {
 	if b.data != nil {
 		return b.data.Reissue(b.stamp), nil
 	}
@@ -114,7 +114,8 @@ func (b *batch) encode(codec record.Codec) (record.Batch, error) {
 			return nil, err
 		}
 	}
-	data, err := builder.Build(record.BatchOptions{Codec: codec, Producer: b.stamp})
+	opt.Producer = b.stamp
+	data, err := builder.Build(opt)
 	b.data = data
 	return data, err
 }

@@ -17,6 +17,16 @@ func (f *flush) done() {
 	}
 }
 
+// wait waits for what is left.
+func (f *flush) wait(ctx context.Context) error {
+	select {
+	case <-f.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Flush sends what is in the buffer without lingering and waits until every
 // record sent before the call has its result and its callback has returned.
 // It does not say whether they were written. Not to be called from a callback.
@@ -47,12 +57,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 	if none {
 		return nil
 	}
-	select {
-	case <-f.over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return f.wait(ctx)
 }
 
 // callbacks holds the finished batches whose callbacks have not all returned,

@@ -2,27 +2,40 @@ package producer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
 
 // dropIdentity makes pt, which has nothing in flight, go on under a new identity.
 // With a name that is the next epoch, which fences what is in flight under this
-// one, so it waits until no partition has anything in flight.
+// one, so it waits until no partition has anything in flight. In a transaction it
+// is the end of it.
 func (p *Producer) dropIdentity(pt *partition) {
-	if p.cfg.Name != "" {
+	switch {
+	case p.transactional:
+		p.fail(fmt.Errorf("%w, so the transaction cannot be completed", errGap))
+	case p.cfg.Name != "":
 		p.renewing = true
-		return
+	default:
+		if p.ident == pt.ident {
+			p.ident = nil
+		}
+		pt.ident = nil
 	}
-	if p.ident == pt.ident {
-		p.ident = nil
-	}
-	pt.ident = nil
 }
 
-// renew drops the identity that dropIdentity could not drop at once.
-func (p *Producer) renew() {
-	if !p.renewing || p.inFlight > 0 {
+// landed does what waits until nothing is in flight: it drops the identity that
+// dropIdentity could not drop at once, and ends waits.
+func (p *Producer) landed() {
+	if p.inFlight > 0 {
+		return
+	}
+	for _, f := range p.quiets {
+		f.done()
+	}
+	p.quiets = nil
+	if !p.renewing {
 		return
 	}
 	p.renewing, p.ident = false, nil

@@ -50,6 +50,10 @@ type Producer struct {
 	renewing  bool      // waits until nothing is in flight anywhere
 	inFlight  int       // batches in flight in all partitions
 	callbacks callbacks
+	quiets    []*flush // waits until nothing is in flight
+
+	transactional bool
+	open          bool // transactional: records are taken
 
 	tries       context.Context // of the tries begun lately; the sender's
 	endTries    context.CancelFunc
@@ -58,7 +62,9 @@ type Producer struct {
 
 // New returns a producer that works on c. It talks to the cluster with the
 // first send only; that is also when a named producer fences an older one.
-func New(c Cluster, cfg Config) (*Producer, error) {
+func New(c Cluster, cfg Config) (*Producer, error) { return start(c, cfg, false) }
+
+func start(c Cluster, cfg Config, transactional bool) (*Producer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -79,6 +85,7 @@ func New(c Cluster, cfg Config) (*Producer, error) {
 	if cfg.DisableIdempotence {
 		p.ident = new(identity) // it is never looked at
 	}
+	p.transactional = transactional
 	p.wg.Go(p.send)
 	p.called.Go(p.runCallbacks)
 	return p, nil
@@ -159,6 +166,9 @@ func (p *Producer) Close(ctx context.Context) error {
 func (p *Producer) refusal() error {
 	if p.closed {
 		return fmt.Errorf("producer: %w", record.ErrClosed)
+	}
+	if p.fatal == nil && p.transactional && !p.open {
+		return errNoTransaction
 	}
 	return p.fatal
 }

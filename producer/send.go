@@ -148,7 +148,7 @@ func (p *Producer) try(ctx context.Context, b *batch, try int) {
 	if !own {
 		codec = p.cfg.Codec
 	}
-	data, err := b.encode(codec)
+	data, err := b.encode(record.BatchOptions{Codec: codec, Transactional: p.transactional})
 	if err != nil {
 		done(record.Appended{}, fmt.Errorf("%w: %w", record.ErrInvalid, err))
 		return

@@ -51,7 +51,7 @@ func (p *Producer) answered(b *batch, try int, a record.Appended, err error) {
 	if pt.failing && pt.flying == 0 {
 		p.settle(pt, now)
 	}
-	p.renew()
+	p.landed()
 	if pt.waiting() {
 		p.mark(pt)
 	}
@@ -167,7 +167,7 @@ func (p *Producer) expire(pt *partition, now time.Time) {
 	if pt.failing && pt.flying == 0 {
 		p.settle(pt, now)
 	}
-	p.renew()
+	p.landed()
 }
 
 // timeout says what kept the batches of pt from being written in time.
@@ -231,6 +231,7 @@ func (p *Producer) fail(err error) {
 		close(p.refuse)
 	}
 	p.giveUp(err)
+	p.landed()
 }
 
 // giveUp finishes everything that does not fly.
@@ -256,6 +257,9 @@ func (p *Producer) giveUpAll(pt *partition, cause error) {
 		}
 	}
 	pt.failing = pt.failing || pt.retries > 0
+	if pt.failing && pt.flying == 0 {
+		p.settle(pt, time.Now())
+	}
 }
 
 // abandon finishes everything, whether it flies or not.

@@ -117,9 +117,6 @@ func (p *Producer) lay(t *topic, id record.TopicID, n int) {
 			unknown.Partition = -1
 		}
 		p.giveUpAll(pt, unknown)
-		if pt.failing && pt.flying == 0 {
-			p.settle(pt, time.Now())
-		}
 	}
-	p.renew()
+	p.landed()
 }

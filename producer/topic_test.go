@@ -39,7 +39,10 @@ func TestAGrownTopicIsRefusedWhereKeysWouldMove(t *testing.T) {
 		_, err := p.Send(t.Context(), rec("without a key"))
 		require.NoError(t, err)
 
-		for _, o := range sendAsync(start(t, f, producer.Config{}), keyed()...) {
+		fresh := start(t, f, producer.Config{})
+		outs := sendAsync(fresh, keyed()...)
+		require.NoError(t, fresh.Flush(t.Context()))
+		for _, o := range outs {
 			require.NoError(t, o.err, "a new producer never sent anywhere else")
 		}
 	})
