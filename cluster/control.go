@@ -37,6 +37,7 @@ type request struct {
 	Partition int32          `json:"partition"`
 	Name      string         `json:"name,omitempty"` // of a producer or a group
 	Held      *identity      `json:"held,omitempty"` // with opProducerName: only if it still has the name
+	Node      string         `json:"node,omitempty"`
 	Topic     *TopicConfig   `json:"topic,omitempty"`
 	NewID     record.TopicID `json:"newID"`          // of Topic
 	Time      int64          `json:"time,omitempty"` // ms since 1970
@@ -152,7 +153,7 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	case opRetain, opPlanRetention:
 		a.Plan, err = n.answerRetention(ctx, p, rep, req.Op)
 	case opTransfer:
-		err = rep.TransferLeadership(ctx)
+		err = rep.TransferLeadership(ctx, req.Node)
 	case opGroup:
 		a, err = p.answerGroup(ctx, req)
 	default:

@@ -34,7 +34,7 @@ func TestANewLeaderIsCaughtUpWhenItKnowsAllThatOldOnesCommitted(t *testing.T) {
 		}
 		return nil
 	})
-	go func() { _ = old.TransferLeadership(c.within(10 * time.Second)) }()
+	go func() { _ = old.TransferLeadership(c.within(10*time.Second), "") }()
 	select {
 	case <-held:
 	case <-time.After(10 * time.Second):

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path"
 	"sync"
 
@@ -48,7 +49,8 @@ type checkpoints struct {
 	mu      sync.Mutex
 	meta    *raft.SnapshotMeta // nil when there is none
 	state   []byte
-	booting bool // Raft has not started yet
+	members uint64 // the entry of the membership that the file of that name holds, 0 for none
+	booting bool   // Raft has not started yet
 }
 
 // openCheckpoints reads what is there. A damaged file is as good as none, and
@@ -107,17 +109,14 @@ func encodeCheckpoint(meta *raft.SnapshotMeta, state []byte) ([]byte, error) {
 
 // replay stands in for a checkpoint that is missing or of no use, and returns
 // the state before the log's first entry. If the log has been trimmed Raft must
-// be told what came before; as long as membership does not change, the members
-// are those the partition began with.
-func (c *checkpoints) replay(members raft.Configuration) state {
+// be told what came before: the membership is in a file of its own.
+func (c *checkpoints) replay(founders raft.Configuration, logger *slog.Logger) state {
 	b := c.log.Bounds()
 	s := state{entry: uint64(b.First) - 1, term: b.PrevTerm, high: b.Start, folded: b.Start, start: b.Start, producers: producers{}}
 	c.meta, c.state = nil, nil
 	if s.entry > 0 {
-		c.meta = &raft.SnapshotMeta{
-			Version: raft.SnapshotVersionMax, ID: "replay", Index: s.entry, Term: s.term,
-			Configuration: members, ConfigurationIndex: 1,
-		}
+		c.meta = &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: "replay", Index: s.entry, Term: s.term}
+		c.meta.Configuration, c.meta.ConfigurationIndex = c.lastMembers(s.entry, founders, logger)
 		c.state = s.encode()
 	}
 	return s
@@ -231,11 +230,14 @@ func (s *sink) Close() error {
 		return err
 	}
 	c := s.store
+	if err := c.saveMembers(s.meta); err != nil { // before: what the checkpoint covers may be trimmed
+		return err
+	}
 	if err := vfs.WriteFile(c.fs, path.Join(c.dir, checkpointName), b); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.meta, c.state = s.meta, s.Bytes()
+	c.meta, c.state, c.members = s.meta, s.Bytes(), s.meta.ConfigurationIndex
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type trio struct {
 	t       testing.TB
 	net     *transport.Network
 	nodes   []string
+	peers   []string // as the partition began; others join
 	disks   map[string]vfs.FS
 	stables map[string]*Stable
 	live    map[string]*host
@@ -76,7 +78,7 @@ func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 	t.Helper()
 	*c = trio{
 		segment: c.segment, lag: c.lag, inSync: c.inSync,
-		t: t, net: transport.NewNetwork(), nodes: nodes,
+		t: t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
 	for _, node := range nodes {
@@ -86,7 +88,7 @@ func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 		c.start(node)
 	}
 	t.Cleanup(func() {
-		for _, node := range nodes {
+		for _, node := range c.nodes {
 			c.stop(node)
 		}
 	})
@@ -101,6 +103,14 @@ func (c *trio) start(node string) *host {
 	return h
 }
 
+// join starts a node that holds no replica yet.
+func (c *trio) join(node string) *host {
+	c.t.Helper()
+	c.nodes = append(slices.Clone(c.nodes), node)
+	c.disks[node], c.stables[node] = vfs.NewMem(), NewMemoryStable()
+	return c.start(node)
+}
+
 func (c *trio) open(node string) (*host, error) {
 	e, err := c.net.Join(node)
 	if err != nil {
@@ -109,7 +119,7 @@ func (c *trio) open(node string) (*host, error) {
 	mux := NewMux(e, testService)
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
-		TopicPartition: testPartition, TopicID: testTopic, Peers: c.nodes,
+		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
 		Mux: mux, Stable: c.stables[node], ElectionTimeout: 500 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, Logger: testLogger(node),
 	})
 	if err != nil {
@@ -169,6 +179,7 @@ func (c *trio) leader(among ...string) *host {
 		}
 		select {
 		case <-changed:
+		case <-time.After(20 * time.Millisecond): // the end of a transfer that came to nothing fires nothing
 		case <-ctx.Done():
 			require.FailNow(c.t, "no leader", "among %v", among)
 		}

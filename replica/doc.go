@@ -30,6 +30,16 @@
 //	                           leadership or the caller stopped waiting
 //	any other                  not written
 //
+// # Membership
+//
+// One replica at a time joins as a learner (AddLearner), becomes a voter when it
+// has everything (Promote), or leaves (Remove). The leader refuses what would
+// lose the quorum or the last copy, after asking the others what they have, and
+// hands over before it leaves itself. The in-sync set, AckAll and the majority
+// behind MinInSync follow the newest membership in the log. A replica that was
+// removed and does not know it asks for votes in vain: the others know no such
+// member, and no term rises.
+//
 // # Retention
 //
 // What is forgotten is decided once: the leader plans by its own segments, below
@@ -43,7 +53,8 @@
 // Beside the segments of package log lies "checkpoint": the state (high
 // watermark, producers' last batches) at one committed entry. It is derived and
 // bounds the replay of a restart; its layout stands in checkpoint.go and
-// state.go. Terms and votes of all groups of a node are in one file (Stable);
+// state.go. "members" is the membership as of the checkpoint, for the day that is
+// damaged and the log has been trimmed (membersfile.go). Terms and votes of all groups of a node are in one file (Stable);
 // term and candidate of a vote are written as one value.
 //
 // # Crash rules

@@ -25,6 +25,9 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 	r.mu.Lock()
 	high := r.high.Load()
 	for _, l := range logs {
+		if l.Type == raft.LogConfiguration {
+			r.configuration.Store(l.Index)
+		}
 		if l.Type != raft.LogCommand || l.Index <= r.applied.Load() { // after an install Raft may go back
 			continue
 		}

@@ -24,12 +24,14 @@ type progress struct {
 	term  uint64 // of the leadership that peers belongs to
 	since time.Time
 	peers map[string]*peer
+	moved signal // a follower has answered
 }
 
 // peer is one follower.
 type peer struct {
 	match    uint64    // it has all entries up to this one
 	caughtUp time.Time // when it last had all that the leader had
+	proven   bool      // it did have it, and was not only given credit
 	end      uint64    // the leader's last entry at the last answer
 	at       time.Time // of that answer
 }
@@ -44,6 +46,7 @@ func (p *progress) begin(term uint64, now time.Time) {
 // answered notes that a follower has stored everything up to match, when the
 // leader's log ends with entry end.
 func (p *progress) answered(term uint64, node string, match, end uint64, now time.Time) {
+	defer p.moved.fire()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if term < p.term {
@@ -58,9 +61,9 @@ func (p *progress) answered(term uint64, node string, match, end uint64, now tim
 	f.match = max(f.match, match)
 	switch {
 	case f.match >= end:
-		f.caughtUp = now
+		f.caughtUp, f.proven = now, true
 	case !f.at.IsZero() && f.match >= f.end:
-		f.caughtUp = f.at
+		f.caughtUp, f.proven = f.at, true
 	}
 	f.end, f.at = end, now
 }
@@ -82,6 +85,15 @@ func (p *progress) inSync(term uint64, nodes []string, lag time.Duration, now ti
 		}
 	}
 	return in
+}
+
+// caughtUp reports whether a node has been seen in this term to have all that the
+// leader had, not longer ago than lag.
+func (p *progress) caughtUp(term uint64, node string, lag time.Duration, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.peers[node]
+	return term == p.term && f != nil && f.proven && now.Sub(f.caughtUp) <= lag
 }
 
 // match returns the entry up to which a follower is known to have everything.
@@ -132,14 +144,19 @@ func (r *Replica) replicaStatus() []ReplicaStatus {
 
 // enough refuses an append with AckAll that could not be acknowledged.
 func (r *Replica) enough() error {
-	if have := 1 + len(r.insync()); have < r.cfg.MinInSync {
+	if have := 1 + len(r.insync()); have < r.minInSync() {
 		return r.notEnough(have, false)
 	}
 	return nil
 }
 
+// minInSync is Config.MinInSync, or a majority of the voters there are now.
+func (r *Replica) minInSync() int {
+	return cmp.Or(r.cfg.MinInSync, (1+len(r.followers()))/2+1)
+}
+
 func (r *Replica) notEnough(have int, appended bool) error {
-	return &record.NotEnoughReplicasError{TopicPartition: r.cfg.TopicPartition, Have: have, Need: r.cfg.MinInSync, Appended: appended}
+	return &record.NotEnoughReplicasError{TopicPartition: r.cfg.TopicPartition, Have: have, Need: r.minInSync(), Appended: appended}
 }
 
 // holdForAll keeps a committed proposal until all that are in sync have it.
@@ -185,7 +202,7 @@ func (r *Replica) releaseHeld() {
 	r.mu.Unlock()
 	for _, p := range over {
 		var err error
-		if have := r.holders(p.entry); have < r.cfg.MinInSync {
+		if have := r.holders(p.entry); have < r.minInSync() {
 			err = r.notEnough(have, true)
 		}
 		r.finish(p, r.appended(p), err)

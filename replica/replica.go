@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,9 @@ type Replica struct {
 
 	handed   chan *proposal // to settle, in the order Raft has them
 	barriers chan struct{}  // holds one for each barrier that Raft has
+	changing chan struct{}  // capacity 1: held by the change of membership in progress
+
+	configuration atomic.Uint64 // the entry of the newest membership applied here
 
 	mu           sync.Mutex // guards what follows, and the fields of proposals
 	failed       error      // why the replica stopped by itself
@@ -83,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg: cfg, started: make(chan struct{}), ended: make(chan struct{}),
-		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), producers: producers{}, proposals: map[uint64]*proposal{},
+		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, proposals: map[uint64]*proposal{},
 	}
 	r.store = &store{rep: r, log: l, booting: true}
 	if err := r.open(); err != nil {
@@ -129,7 +133,7 @@ func (r *Replica) open() error {
 	if err := r.cfg.Mux.add(r.transport); err != nil {
 		return errors.Join(err, r.Close())
 	}
-	if fresh && r.cfg.Peers[0] == r.cfg.Node || len(r.cfg.Peers) == 1 {
+	if fresh && r.cfg.Peers[0] == r.cfg.Node || r.alone() {
 		return r.transport.campaign() // nobody else leads yet
 	}
 	return nil
@@ -149,7 +153,7 @@ func (r *Replica) restore() error {
 		if why != nil {
 			r.cfg.Logger.Warn("checkpoint not used; the log is replayed from its start", "reason", why)
 		}
-		r.adopt(r.checkpoints.replay(r.members()))
+		r.adopt(r.checkpoints.replay(r.founders(), r.cfg.Logger))
 	}
 	return r.rememberTail()
 }
@@ -210,8 +214,8 @@ func (r *Replica) remember(b record.Batch) {
 	}
 }
 
-// members is the membership that a new partition begins with.
-func (r *Replica) members() (c raft.Configuration) {
+// founders is the membership that a new partition begins with.
+func (r *Replica) founders() (c raft.Configuration) {
 	for _, peer := range r.cfg.Peers {
 		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(peer), Address: raft.ServerAddress(peer)})
 	}
@@ -219,8 +223,11 @@ func (r *Replica) members() (c raft.Configuration) {
 }
 
 // bootstrap gives a partition that was never opened before its first entry, the
-// membership. Every member writes the same one. fresh says that it did so.
+// membership. Every founder writes the same one. fresh says that it did so.
 func (r *Replica) bootstrap(stable *groupStable) (fresh bool, err error) {
+	if !slices.Contains(r.cfg.Peers, r.cfg.Node) {
+		return false, nil // it joins: the leader sends everything, the membership too
+	}
 	if b := r.store.log.Bounds(); b.First != b.Next || r.checkpoints.meta != nil {
 		return false, nil
 	}
@@ -232,7 +239,7 @@ func (r *Replica) bootstrap(stable *groupStable) (fresh bool, err error) {
 		return false, err
 	}
 	return true, r.store.log.Append([]segment.Entry{{
-		Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(r.members()),
+		Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(r.founders()),
 	}})
 }
 
@@ -353,16 +360,6 @@ func (r *Replica) notLeader() error {
 		node = ""
 	}
 	return &record.NotLeaderError{TopicPartition: r.cfg.TopicPartition, Leader: node, Epoch: epoch}
-}
-
-// TransferLeadership hands leadership to the follower that is most up to date.
-// *record.NotLeaderError if this replica does not lead. The wait ends with ctx,
-// the transfer goes on.
-func (r *Replica) TransferLeadership(ctx context.Context) error {
-	if !r.leads() {
-		return r.notLeader()
-	}
-	return r.await(ctx, r.raft.LeadershipTransfer(), func() {})
 }
 
 // Barrier waits until everything that older epochs left in the log is applied,
