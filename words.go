@@ -52,6 +52,15 @@ type (
 	Network = transport.Network
 )
 
+// When Run commits what its handler deals with: GroupConfig.Commit.
+const (
+	AfterHandler = consumer.AfterHandler // at least once; the default
+	OnReceipt    = consumer.OnReceipt    // at most once
+	OnTimer      = consumer.OnTimer      // at least once, each GroupConfig.CommitInterval
+	EachRecord   = consumer.EachRecord   // at least once, each record by itself
+	ByHand       = consumer.ByHand       // left to Group.CommitFinished and its like
+)
+
 // NewNetwork returns a network for nodes of one process.
 func NewNetwork() *Network { return transport.NewNetwork() }
 

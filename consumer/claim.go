@@ -22,18 +22,39 @@ type claim struct {
 	known  bool        // OnAssigned was called, so OnRevoked is due; the keeper's own
 	ready  bool        // OnAssigned is done: Poll may hand out
 
+	paused atomic.Bool // by Pause; written under Group.mu, workers look without
+
 	queue []Batch       // fetched, not handed out yet
 	err   error         // why the feed ended; comes out of Poll after the queue
 	space chan struct{} // capacity 1: the queue has become shorter
 
+	win    *window       // of the Run in progress, once it has handed something out
+	done   record.Offset // all below is finished by Run: as far as a commit may go
+	stored record.Offset // as far as one went; NoOffset before the first Run
+	fenced bool          // the coordinator refuses its commits
+
+	seek   record.Offset      // where the feed is to go on; NoOffset unless Seek was called
 	cancel context.CancelFunc // ends the feed
 	ended  chan struct{}      // closed when it has ended
 }
 
 func newClaim(tp record.TopicPartition) *claim {
-	c := &claim{tp: tp, space: make(chan struct{}, 1)}
+	c := &claim{tp: tp, space: make(chan struct{}, 1), done: record.NoOffset, stored: record.NoOffset, seek: record.NoOffset}
 	c.wanted.Store(true)
 	return c
+}
+
+// halted reports whether nothing of the claim may be handed out now.
+func (c *claim) halted() bool { return !c.wanted.Load() || c.paused.Load() }
+
+// busy reports whether the claim cannot be given up yet: records of it are being
+// handled, or what is finished is not committed. saves says whether Run commits
+// by itself.
+func (c *claim) busy(saves bool) bool {
+	if c.win == nil {
+		return false
+	}
+	return c.win.running > 0 || saves && c.done != c.stored && !c.fenced
 }
 
 // startFeed begins to fetch at pos. Called by the keeper, once.
@@ -51,7 +72,9 @@ func (g *Group) startFeed(c *claim, pos record.Offset) {
 // stall makes err come out of Poll in the claim's turn, after what is queued.
 func (g *Group) stall(c *claim, err error) {
 	g.mu.Lock()
-	c.err = place(c.tp, err)
+	if c.seek == record.NoOffset {
+		c.err = place(c.tp, err)
+	}
 	g.mu.Unlock()
 	signal(g.wake)
 }
@@ -100,7 +123,7 @@ func (g *Group) feed(ctx context.Context, c *claim, pos record.Offset) error {
 			return err
 		}
 
-		b, err := ch.decode()
+		b, err := ch.decode(g.memory())
 		if err != nil {
 			return err
 		}
@@ -123,9 +146,8 @@ func (g *Group) push(ctx context.Context, b Batch) error {
 	c := b.claim
 	for {
 		g.mu.Lock()
-		full := len(c.queue) >= aheadBatches
+		full := len(c.queue) >= aheadBatches || c.seek != record.NoOffset
 		if !full {
-			b.generation = g.generation
 			c.queue = append(c.queue, b)
 		}
 		g.mu.Unlock()
@@ -141,8 +163,19 @@ func (g *Group) push(ctx context.Context, b Batch) error {
 	}
 }
 
-// decode unpacks all records of the chunk that a user may see.
-func (ch *chunk) decode() (Batch, error) {
+// memory returns a slice for records that an earlier batch is through with, or nil.
+func (g *Group) memory() []record.Record {
+	select {
+	case s := <-g.spare:
+		return s
+	default:
+		return nil
+	}
+}
+
+// decode unpacks all records of the chunk that a user may see, into records if
+// there is room.
+func (ch *chunk) decode(records []record.Record) (Batch, error) {
 	b := Batch{Topic: ch.tp.Topic, Partition: ch.tp.Partition, next: ch.next}
 	count, size := 0, 0
 	for _, raw := range ch.batches {
@@ -153,7 +186,9 @@ func (ch *chunk) decode() (Batch, error) {
 	// The count is the writer's word: it sizes memory only as far as the bytes
 	// make it credible (seven is the smallest record). One more is for the try
 	// that finds the end.
-	records := make([]record.Record, 0, min(count, size/7)+1)
+	if n := min(count, size/7) + 1; cap(records) < n {
+		records = make([]record.Record, 0, n)
+	}
 	blank := record.Record{Topic: b.Topic, Partition: b.Partition}
 	var it record.Iterator
 	for _, raw := range ch.batches {

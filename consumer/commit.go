@@ -22,8 +22,21 @@ func (g *Group) Commit(ctx context.Context, b Batch) error {
 	if b.claim == nil {
 		return fmt.Errorf("commit: %w: the batch is not from Poll", record.ErrInvalid)
 	}
-	return g.commit(ctx, b.generation, map[record.TopicPartition]record.Offset{b.claim.tp: b.next},
+	return g.commitOffsets(ctx, map[record.TopicPartition]record.Offset{b.claim.tp: b.next},
 		func(tp record.TopicPartition) bool { return g.claims[tp] == b.claim })
+}
+
+// CommitAsync is Commit without the waiting: done is called once, on a goroutine
+// of the member's, with what Commit would have returned, and may be nil. Commits
+// may overtake each other, which does no harm: the highest one counts. [Group.Close]
+// waits for those under way.
+func (g *Group) CommitAsync(ctx context.Context, b Batch, done func(error)) {
+	g.wg.Go(func() {
+		err := g.Commit(ctx, b)
+		if done != nil {
+			done(err)
+		}
+	})
 }
 
 // CommitOffsets commits positions by hand: for each partition, which must be
@@ -38,7 +51,7 @@ func (g *Group) CommitOffsets(ctx context.Context, offsets map[record.TopicParti
 	if len(offsets) == 0 {
 		return nil
 	}
-	return g.commit(ctx, g.Generation(), offsets,
+	return g.commitOffsets(ctx, offsets,
 		func(tp record.TopicPartition) bool { return g.claims[tp] != nil })
 }
 
@@ -58,28 +71,19 @@ func (g *Group) Committed(ctx context.Context, tps []record.TopicPartition) (map
 	return committed, nil
 }
 
-// commit stores offsets of partitions that the member must hold, which mine
-// tells under Group.mu, as they were held in the generation have.
-func (g *Group) commit(ctx context.Context, have record.Generation, offsets map[record.TopicPartition]record.Offset, mine func(record.TopicPartition) bool) error {
-	req := group.Request{Op: group.OpCommit, Generation: have}
+// commitOffsets stores offsets of partitions that the member must hold, which
+// mine tells under Group.mu.
+func (g *Group) commitOffsets(ctx context.Context, offsets map[record.TopicPartition]record.Offset, mine func(record.TopicPartition) bool) error {
+	req := group.Request{Op: group.OpCommit}
 	for _, tp := range slices.SortedFunc(maps.Keys(offsets), record.TopicPartition.Compare) {
 		req.Offsets = append(req.Offsets, group.Offset{TopicPartition: tp, Offset: offsets[tp]})
 	}
 	if err := g.mayCommit(&req, mine); err != nil {
 		return err
 	}
-	ctx, cancel := g.whileMember(ctx)
-	defer cancel()
-	if _, err := g.ask(ctx, req); err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, record.ErrClosed) {
-			err = cause
-		}
-		if errors.Is(err, record.ErrFenced) {
-			signal(g.nudge) // the session should know as well
-		}
-		return fmt.Errorf("commit to group %q: %w", g.name, err)
+	if err := g.commit(ctx, req); err != nil {
+		return err
 	}
-
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.out != nil {
@@ -91,6 +95,25 @@ func (g *Group) commit(ctx context.Context, have record.Generation, offsets map[
 	return nil
 }
 
+// commit sends a commit until it is answered, fails for good, or ctx or the
+// membership ends.
+func (g *Group) commit(ctx context.Context, req group.Request) error {
+	req.Member = g.Member()
+	ctx, cancel := g.whileMember(ctx)
+	defer cancel()
+	_, err := g.ask(ctx, req)
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, record.ErrClosed) {
+		err = cause
+	}
+	if errors.Is(err, record.ErrFenced) {
+		signal(g.nudge) // the session should know as well
+	}
+	return fmt.Errorf("commit to group %q: %w", g.name, err)
+}
+
 // mayCommit spares the coordinator commits that it would refuse, and keeps one
 // of a partition that was lost and granted again from passing for a new one.
 func (g *Group) mayCommit(req *group.Request, mine func(record.TopicPartition) bool) error {
@@ -99,7 +122,7 @@ func (g *Group) mayCommit(req *group.Request, mine func(record.TopicPartition) b
 	if g.stay.Err() != nil {
 		return fmt.Errorf("commit to group %q: %w", g.name, record.ErrClosed)
 	}
-	req.Member = g.member
+	req.Generation = g.generation // each partition was held without a break since it was granted
 	for _, o := range req.Offsets {
 		if !mine(o.TopicPartition) {
 			return &record.FencedError{

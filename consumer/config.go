@@ -42,8 +42,32 @@ type Config struct {
 	// least one batch comes whatever the limit. Each owned partition holds up
 	// to three times as much. Default [DefaultMaxBytes].
 	MaxPollBytes int
+	// Workers is how many records Run handles at a time. With one, the records of
+	// a partition are handled in order; with more, those of each key in a
+	// partition are, and records without a key are in no order. Default 1.
+	Workers int
+	// MaxInFlight is how many records of a partition Run has between the first
+	// unfinished one and the last one it has begun or is about to. Default 10,000.
+	MaxInFlight int
+	// MaxInFlightBytes bounds the keys, values and headers of these records; one
+	// record goes whatever its size. Default 16 MiB.
+	MaxInFlightBytes int
+	// Commit says when Run commits. Default [AfterHandler].
+	Commit CommitMoment
+	// CommitInterval is the time between two commits [OnTimer]. Default 5 s.
+	CommitInterval time.Duration
 	// StartAt counts where no offset is committed. Default [AtStart].
 	StartAt StartAt
+	// ResumeAt says where to begin in newly owned partitions, for who keeps its
+	// offsets in a database of its own, in the transactions that hold its results:
+	// that makes the results exactly once. For each partition it returns the
+	// offset of the next record to handle; those it leaves out begin at the
+	// committed offset. It runs before OnAssigned, on the same goroutine; its error
+	// comes out of Poll and Run. A member that lost a partition and does not know
+	// it yet must be refused by the database: store offset o+1 only where o, or
+	// less, is stored. Run commits to the coordinator all the same, so that lag is
+	// visible there; nothing depends on it.
+	ResumeAt func(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]record.Offset, error)
 	// Isolation says what is seen of transactions. Default [record.ReadCommitted].
 	Isolation record.Isolation
 	// OnAssigned is called before the first record of newly owned partitions is
@@ -56,10 +80,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// maxWorkers bounds the goroutines and lanes of one member.
+const maxWorkers = 1024
+
 func (c Config) withDefaults() Config {
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 200*time.Millisecond)
 	c.MaxPollBytes = cmp.Or(c.MaxPollBytes, DefaultMaxBytes)
+	c.Workers = cmp.Or(c.Workers, 1)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 10_000)
+	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
+	c.CommitInterval = cmp.Or(c.CommitInterval, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	nothing := func(context.Context, []record.TopicPartition) {}
 	if c.OnAssigned == nil {
@@ -83,6 +114,18 @@ func (c Config) Validate() error {
 	}
 	if c.MaxPollBytes < 0 {
 		errs = append(errs, fmt.Errorf("MaxPollBytes is %d, want at least 1", c.MaxPollBytes))
+	}
+	if c.Workers < 1 || c.Workers > maxWorkers {
+		errs = append(errs, fmt.Errorf("%d Workers, want 1 to %d", c.Workers, maxWorkers))
+	}
+	if c.MaxInFlight < 1 || c.MaxInFlightBytes < 1 {
+		errs = append(errs, fmt.Errorf("MaxInFlight is %d and MaxInFlightBytes is %d, want at least 1 each", c.MaxInFlight, c.MaxInFlightBytes))
+	}
+	if c.Commit < AfterHandler || c.Commit > ByHand {
+		errs = append(errs, fmt.Errorf("the moment of Commit is %v, which is unknown", c.Commit))
+	}
+	if c.CommitInterval < 0 {
+		errs = append(errs, fmt.Errorf("CommitInterval is %v, want more than 0", c.CommitInterval))
 	}
 	if !slices.Contains([]string{"", group.Sticky, group.Range, group.RoundRobin}, c.Assignor) {
 		errs = append(errs, fmt.Errorf("the Assignor %q is unknown, want %q, %q or %q", c.Assignor, group.Sticky, group.Range, group.RoundRobin))

@@ -119,7 +119,9 @@ func (c *coordinator) Group(ctx context.Context, _ string, req group.Request) (g
 			}
 		}
 		for _, o := range req.Offsets {
-			c.offsets[o.TopicPartition] = max(o.Offset, c.offsets[o.TopicPartition])
+			if req.Rewind || o.Offset > c.offsets[o.TopicPartition] {
+				c.offsets[o.TopicPartition] = o.Offset
+			}
 		}
 	}
 	for topic, partitions := range c.src {
@@ -166,4 +168,17 @@ func (c *coordinator) remove(id string) {
 	delete(c.members, id)
 	maps.DeleteFunc(c.owners, func(_ record.TopicPartition, owner string) bool { return owner == id })
 	c.generation++
+}
+
+// counting counts the commits.
+type counting struct {
+	Coordinator
+	commits *int
+}
+
+func (c counting) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
+	if req.Op == group.OpCommit {
+		*c.commits++
+	}
+	return c.Coordinator.Group(ctx, name, req)
 }

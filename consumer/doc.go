@@ -22,8 +22,8 @@
 //	feed      one per partition: fetches and decodes at most two fetches ahead
 //
 // Records are handed out on the caller's goroutine by [Group.Poll], one
-// partition at a time, in turns; [Group.Run] is a loop over it that commits
-// what its handler has finished.
+// partition at a time, in turns; or they are handled by [Group.Run], which owns
+// its workers and one goroutine that commits, until it returns.
 //
 // # How a partition moves
 //

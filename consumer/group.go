@@ -35,17 +35,21 @@ type Group struct {
 	nudge chan struct{} // capacity 1: the session should send a heartbeat now
 	tidy  chan struct{} // capacity 1: the keeper should look at the claims
 
+	saving chan struct{}        // capacity 1: held while a Run commits or a Seek moves
+	spare  chan []record.Record // memory of batches that Run is through with
+
 	mu         sync.Mutex
 	member     string
 	generation record.Generation
 	claims     map[record.TopicPartition]*claim
 	ring       []*claim // the values of claims, sorted by partition
 	turn       int      // where Poll looks first
+	paused     map[record.TopicPartition]bool
 	lost       []*claim // for the keeper to finish
 	out        *claim   // of the batch Poll handed out last, while it may be committed
 	outNext    record.Offset
-	err        error         // ends the membership; what Poll returns
-	running    chan struct{} // closed when the Run in progress returns; nil without one
+	err        error   // ends the membership; what Poll returns
+	runner     *runner // of the Run in progress
 }
 
 // Join becomes a member of the group name, which reads topics. It returns when
@@ -63,7 +67,10 @@ func Join(ctx context.Context, src Source, coord Coordinator, name string, topic
 		wake:    make(chan struct{}, 1),
 		nudge:   make(chan struct{}, 1),
 		tidy:    make(chan struct{}, 1),
+		saving:  make(chan struct{}, 1),
+		spare:   make(chan []record.Record, 2), // each keeps the fetch alive that it last held
 		claims:  make(map[record.TopicPartition]*claim),
+		paused:  make(map[record.TopicPartition]bool),
 	}
 	g.logger = g.cfg.Logger.With("group", name)
 	for _, topic := range g.topics { // an unknown one is told now, not by silence
@@ -97,6 +104,8 @@ func validateJoin(name string, topics []string, cfg Config) error {
 	}
 	return cfg.Validate()
 }
+
+func (g *Group) closedError() error { return fmt.Errorf("group %q: %w", g.name, record.ErrClosed) }
 
 // Name returns the name of the group.
 func (g *Group) Name() string { return g.name }
@@ -147,12 +156,12 @@ func (g *Group) Close(ctx context.Context) error {
 func (g *Group) close(ctx context.Context) error {
 	close(g.closing)
 	g.mu.Lock()
-	running := g.running
+	running := g.runner
 	g.mu.Unlock()
 	var waited error
 	if running != nil {
 		select {
-		case <-running:
+		case <-running.ended:
 		case <-ctx.Done():
 			waited = ctx.Err()
 		}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -25,16 +26,18 @@ func (g *Group) keep() {
 		g.finish(g.life, lost)
 		g.release()
 		g.takeUp()
+		g.moveFeeds()
 	}
 }
 
 // release gives up the claims that are no longer wanted, except the one whose
 // batch is still being handled.
 func (g *Group) release() {
+	saves := g.cfg.Commit != ByHand
 	g.mu.Lock()
 	var unwanted []*claim
 	for _, c := range g.ring {
-		if !c.wanted.Load() && c != g.out {
+		if !c.wanted.Load() && c != g.out && !c.busy(saves) {
 			c.ready = false // it may become wanted again while it is finished: too late
 			unwanted = append(unwanted, c)
 		}
@@ -61,7 +64,7 @@ func (g *Group) takeUp() {
 	if len(fresh) == 0 {
 		return
 	}
-	committed, err := g.Committed(g.life, partitions(fresh))
+	committed, err := g.positions(partitions(fresh))
 	taken := fresh[:0]
 	for _, c := range fresh {
 		pos, ok := committed[c.tp]
@@ -92,6 +95,26 @@ func (g *Group) takeUp() {
 	}
 	g.mu.Unlock()
 	signal(g.wake)
+}
+
+// positions returns where to resume: what the user's own store says, else what
+// is committed.
+func (g *Group) positions(tps []record.TopicPartition) (map[record.TopicPartition]record.Offset, error) {
+	committed, err := g.Committed(g.life, tps)
+	if err != nil || g.cfg.ResumeAt == nil {
+		return committed, err
+	}
+	own, err := g.cfg.ResumeAt(g.life, tps)
+	if err != nil {
+		return nil, fmt.Errorf("ResumeAt: %w", err)
+	}
+	for tp, o := range own {
+		if o < 0 {
+			return nil, fmt.Errorf("ResumeAt: %w: %v: offset %d is negative; leave the partition out if there is none", record.ErrInvalid, tp, o)
+		}
+		committed[tp] = o
+	}
+	return committed, nil
 }
 
 // fresh returns the claims that wait to be taken up.

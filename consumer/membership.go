@@ -61,12 +61,16 @@ func (g *Group) assign(resp group.Response) {
 		listed[tp] = true
 		if g.claims[tp] == nil {
 			g.claims[tp] = newClaim(tp)
+			g.claims[tp].paused.Store(g.paused[tp])
 			g.ring = append(g.ring, g.claims[tp])
 		}
 	}
 	slices.SortFunc(g.ring, func(a, b *claim) int { return a.tp.Compare(b.tp) })
 	for _, c := range g.ring {
 		c.wanted.Store(listed[c.tp])
+	}
+	if g.runner != nil {
+		signal(g.runner.dirty) // what is to be given up is committed now
 	}
 	signal(g.tidy)
 	signal(g.wake) // one that was unwanted may be wanted again

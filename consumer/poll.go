@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -15,9 +14,8 @@ type Batch struct {
 	Partition int32
 	Records   []record.Record // at least one, in offset order
 
-	next       record.Offset // what committing the batch commits
-	generation record.Generation
-	claim      *claim
+	next  record.Offset // what committing the batch commits
+	claim *claim
 }
 
 // TopicPartition returns the partition of the batch.
@@ -42,7 +40,7 @@ func (g *Group) Poll(ctx context.Context) (Batch, error) {
 	for {
 		select {
 		case <-g.closing:
-			return Batch{}, fmt.Errorf("group %q: %w", g.name, record.ErrClosed)
+			return Batch{}, g.closedError()
 		case <-ctx.Done():
 			return Batch{}, ctx.Err()
 		default:
@@ -69,7 +67,7 @@ func (g *Group) take() (Batch, bool, error) {
 	for i := range g.ring {
 		at := (g.turn + i) % len(g.ring)
 		c := g.ring[at]
-		if !c.ready || !c.wanted.Load() {
+		if !c.ready || c.halted() {
 			continue
 		}
 		if len(c.queue) > 0 {
@@ -86,22 +84,4 @@ func (g *Group) take() (Batch, bool, error) {
 		}
 	}
 	return Batch{}, false, nil
-}
-
-// putBack makes the records of b from index done on the next that Poll hands
-// out of its partition. b must be what Poll returned last.
-func (g *Group) putBack(b Batch, done int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.out != b.claim {
-		return // lost meanwhile
-	}
-	g.outNext = b.Records[done].Offset
-	if done == 0 {
-		g.out = nil // nothing is left to commit
-		signal(g.tidy)
-	}
-	b.Records = b.Records[done:]
-	b.claim.queue = slices.Insert(b.claim.queue, 0, b)
-	signal(g.wake)
 }

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -31,67 +30,32 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Run calls handle for each record of the owned partitions, one at a time, and
-// commits after each batch what was handled: every record is handled at least
-// once, and more than once only after a crash or a lost session.
+// Run calls handle for the records of the owned partitions, with
+// [Config.Workers] records at a time: those of a partition in order, or, with
+// more than one worker, those of a key in a partition. [Config.Commit] says
+// when what is finished is committed, and [Config.Retry] what becomes of a
+// record whose handler returns an error or panics.
 //
-// It returns the first error of the handler, *[PanicError] when it panicked,
-// the error of ctx when that ended, [record.ErrClosed] after Close, and what
-// Poll returns otherwise. In each case the records handled so far are
-// committed first, and the rest comes again with the next Run. When ctx has
-// ended, that last commit is tried for at most the session timeout.
+// Run returns when that policy says so, which without one is the first error of
+// the handler (*[PanicError] when it panicked); with the error of ctx when that
+// has ended; with [record.ErrClosed] after Close; and with the errors that
+// waiting cannot mend: a topic that is gone, damaged data. In each case it waits
+// for the handlers under way and commits what is finished; the rest comes again
+// with the next Run, and with it, if there is more than one worker, what was
+// finished behind it. When ctx has ended, that last commit is tried for at most
+// the session timeout.
+//
+// A partition that is to move to another member does so between two records.
 func (g *Group) Run(ctx context.Context, handle Handler) error {
-	done, err := g.enter()
+	store, cancel := outlive(ctx, g.cfg.SessionTimeout)
+	defer cancel()
+	r := newRunner(ctx, store, g, handle)
+	done, err := g.enter(r)
 	if err != nil {
 		return err
 	}
 	defer done()
-	commitCtx, cancel := outlive(ctx, g.cfg.SessionTimeout)
-	defer cancel()
-	for {
-		b, err := g.Poll(ctx)
-		if err != nil {
-			return err
-		}
-		n, err := g.handle(ctx, b, handle)
-		if n < len(b.Records) {
-			g.putBack(b, n)
-			b.next = b.Records[n].Offset
-		}
-		if n > 0 {
-			switch commitErr := g.Commit(commitCtx, b); {
-			case errors.Is(commitErr, record.ErrFenced):
-				g.logger.Warn("partition lost while its records were handled, they will be handled again",
-					"partition", b.TopicPartition(), "records", n, "err", commitErr)
-			case commitErr != nil:
-				err = errors.Join(err, commitErr)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// handle calls the handler for the records of b until one fails, the partition
-// is wanted back, or the run is to end. It returns how many were handled.
-func (g *Group) handle(ctx context.Context, b Batch, handle Handler) (int, error) {
-	for i := range b.Records {
-		select {
-		case <-ctx.Done():
-			return i, ctx.Err()
-		case <-g.closing:
-			return i, nil // Poll says the rest
-		default:
-		}
-		if !b.claim.wanted.Load() {
-			return i, nil
-		}
-		if err := guard(ctx, &b.Records[i], handle); err != nil {
-			return i, err
-		}
-	}
-	return len(b.Records), nil
+	return r.run()
 }
 
 // guard turns a panic of the handler into an error.
@@ -104,20 +68,22 @@ func guard(ctx context.Context, r *record.Record, handle Handler) (err error) {
 	return handle(ctx, *r)
 }
 
-// enter notes that a Run has begun, so that Close can wait for it.
-func (g *Group) enter() (done func(), err error) {
+// enter notes that a Run has begun, so that Close can wait for it. As with Poll,
+// the batch that Poll returned last counts as dealt with.
+func (g *Group) enter(r *runner) (done func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.running != nil {
+	if g.runner != nil {
 		return nil, fmt.Errorf("group %q: %w: Run is running already", g.name, record.ErrInvalid)
 	}
-	ended := make(chan struct{})
-	g.running = ended
+	g.runner = r
+	g.out = nil
+	signal(g.tidy)
 	return func() {
 		g.mu.Lock()
-		g.running = nil
+		g.runner = nil
 		g.mu.Unlock()
-		close(ended)
+		close(r.ended)
 	}, nil
 }
 
