@@ -48,6 +48,12 @@
 // it are refused at once. Each replica removes its own segments that lie wholly
 // below, oldest first, when its checkpoint covers them.
 //
+// # Heartbeats
+//
+// What leaders tell their followers while nothing is written goes from node to
+// node in one message for all groups, every twentieth of the election timeout
+// at the most. Each group still answers for itself, see beat.go.
+//
 // # Files
 //
 // Beside the segments of package log lies "checkpoint": the state (high

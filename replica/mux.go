@@ -30,15 +30,20 @@ type Mux struct {
 	endpoint transport.Endpoint
 	service  transport.Service
 
-	mu     sync.Mutex
-	groups map[groupID]*groupTransport
-	opened signal // a group was added, or the mux closed
-	closed bool
+	life context.Context // ends with Close
+	end  context.CancelFunc
+
+	mu       sync.Mutex
+	groups   map[groupID]*groupTransport
+	outboxes map[string]*outbox // by node
+	opened   signal             // a group was added, or the mux closed
+	closed   bool
 }
 
 // NewMux takes over one service of the endpoint. Close gives it back.
 func NewMux(e transport.Endpoint, svc transport.Service) *Mux {
-	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}}
+	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}, outboxes: map[string]*outbox{}}
+	m.life, m.end = context.WithCancel(context.Background())
 	e.Handle(svc, m.handle)
 	return m
 }
@@ -50,6 +55,7 @@ func (m *Mux) Close() error {
 	m.closed = true
 	m.mu.Unlock()
 	m.opened.fire()
+	m.end()
 	return nil
 }
 
@@ -84,12 +90,16 @@ func (m *Mux) remove(t *groupTransport) {
 
 // handle passes a request to its group. It never blocks: what has to wait does
 // so in a goroutine of its own, which ends with ctx or with the group.
-func (m *Mux) handle(ctx context.Context, _ string, req []byte, reply func([][]byte, error)) {
+func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([][]byte, error)) {
 	if len(req) <= groupIDSize {
 		reply(nil, errShort)
 		return
 	}
 	id, kind, body := groupID(req[:groupIDSize]), rpcKind(req[groupIDSize]), req[groupIDSize+1:]
+	if kind == rpcBeats {
+		go m.serveBeats(from, body, reply)
+		return
+	}
 	t := m.group(id)
 	if t == nil && kind == rpcVote {
 		// A new partition's first leader asks for votes at once, perhaps before
@@ -138,6 +148,11 @@ type groupTransport struct {
 	ctx     context.Context // ends with Close, and with it every request under way
 	cancel  context.CancelFunc
 	rpcs    chan raft.RPC
+	// beatEvery is how far beat messages that carry this group's are apart.
+	beatEvery time.Duration
+	// follows tells whether Raft follows in a term, so that a heartbeat of it
+	// writes nothing.
+	follows func(term uint64) bool
 	// answered is told how far a follower has everything, in which term.
 	answered func(term uint64, node string, match uint64)
 
@@ -145,10 +160,10 @@ type groupTransport struct {
 	heartbeat func(raft.RPC)
 }
 
-func newGroupTransport(m *Mux, id groupID, node string, timeout time.Duration) *groupTransport {
+func newGroupTransport(m *Mux, id groupID, node string, timeout, beatEvery time.Duration) *groupTransport {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &groupTransport{
-		mux: m, id: id, node: node, timeout: timeout,
+		mux: m, id: id, node: node, timeout: timeout, beatEvery: beatEvery,
 		ctx: ctx, cancel: cancel, rpcs: make(chan raft.RPC, 64),
 	}
 }
@@ -164,12 +179,12 @@ func (t *groupTransport) Close() error {
 func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, reply func([][]byte, error)) {
 	var rpc raft.RPC
 	var err error
-	beat := false
+	beat, follows := false, false
 	switch kind {
 	case rpcAppend:
 		var req *raft.AppendEntriesRequest
 		if req, err = decodeAppend(body); err == nil {
-			beat = req.Term != 0 && req.PrevLogEntry == 0 && req.PrevLogTerm == 0 && len(req.Entries) == 0 && req.LeaderCommitIndex == 0
+			beat, follows = isHeartbeat(req), t.follows(req.Term)
 			rpc.Command = req
 		}
 	case rpcVote:
@@ -198,8 +213,8 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 		t.mu.Unlock()
 		if heartbeat != nil {
 			// Beside Raft's main loop, so that a slow disk costs no leadership; and
-			// in a goroutine, since it may write the vote file.
-			go func() {
+			// in a goroutine if it will write the vote file.
+			serve := func() {
 				defer func() {
 					select {
 					case r := <-resp:
@@ -209,7 +224,12 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 					}
 				}()
 				heartbeat(rpc)
-			}()
+			}
+			if follows {
+				serve()
+			} else {
+				go serve()
+			}
 			return
 		}
 	}
@@ -266,6 +286,17 @@ func (t *groupTransport) call(to raft.ServerAddress, timeout time.Duration, bufs
 	return decodeAnswer(resp)
 }
 
+// beat is call for an append without entries.
+func (t *groupTransport) beat(to raft.ServerAddress, req *raft.AppendEntriesRequest) (answer, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, t.timeout)
+	defer cancel()
+	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(nil, req)[0], t.beatEvery)
+	if err != nil {
+		return answer{}, err
+	}
+	return decodeAnswer(resp)
+}
+
 // Consumer implements raft.Transport.
 func (t *groupTransport) Consumer() <-chan raft.RPC { return t.rpcs }
 
@@ -280,8 +311,13 @@ func (t *groupTransport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress
 
 // AppendEntries implements raft.Transport.
 func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	bufs := encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req)
-	a, err := t.call(to, t.timeout, bufs...)
+	var a answer
+	var err error
+	if len(req.Entries) == 0 {
+		a, err = t.beat(to, req)
+	} else {
+		a, err = t.call(to, t.timeout, encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req)...)
+	}
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,12 @@ func (r *Replica) open() error {
 	if err != nil {
 		return err
 	}
-	r.transport = newGroupTransport(r.cfg.Mux, id, r.cfg.Node, max(time.Second, 4*r.cfg.ElectionTimeout))
+	// Heartbeats are a tenth to a fifth of the timeout apart, so they may wait for
+	// others for a twentieth.
+	r.transport = newGroupTransport(r.cfg.Mux, id, r.cfg.Node, max(time.Second, 4*r.cfg.ElectionTimeout), r.cfg.ElectionTimeout/20)
+	r.transport.follows = func(term uint64) bool {
+		return r.raft.State() == raft.Follower && r.raft.CurrentTerm() == term
+	}
 	r.transport.answered = func(term uint64, node string, match uint64) {
 		end, _ := r.store.LastIndex() // it never fails
 		r.progress.answered(term, node, match, end, time.Now())

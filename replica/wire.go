@@ -22,6 +22,8 @@ import (
 //	          configuration index u64 | length u32 | configuration | the snapshot
 //	answer:   header | term u64 | last entry u64 | flags u8
 //
+// Appends without entries travel otherwise, see beat.go.
+//
 // Entries of one request are one allocation on the receiving side.
 const groupIDSize = 20
 
@@ -33,6 +35,7 @@ const (
 	rpcPreVote
 	rpcTimeoutNow
 	rpcInstall
+	rpcBeats // of all groups of a pair of nodes; see beat.go
 )
 
 // Flags of an answer.
@@ -255,6 +258,11 @@ func (d *decoder) u64() uint64 {
 
 func (d *decoder) bytes() []byte {
 	return d.take(int(d.u16()))
+}
+
+func (d *decoder) group() (id groupID) {
+	copy(id[:], d.take(groupIDSize))
+	return id
 }
 
 func (d *decoder) header() raft.RPCHeader {
