@@ -18,7 +18,7 @@ type answers struct {
 	path []int        // of the field in it; nil if it has none
 }
 
-func (r *Replica) answers() *answers { return &answers{ended: r.ended} }
+func (e *engine) answers() *answers { return &answers{ended: e.ended} }
 
 // wait returns Raft's word on f, raft.ErrRaftShutdown if there will be none.
 // Nobody else may wait for f.
@@ -38,14 +38,4 @@ func (a *answers) wait(f raft.Future) error {
 		v.FieldByIndex(a.path).Set(reflect.ValueOf(a.ended))
 	}
 	return f.Error()
-}
-
-// shutdown ends Raft; from then on it answers nobody. It returns when that is done.
-func (r *Replica) shutdown() {
-	r.ending.Do(func() {
-		stopped := r.raft.Shutdown()
-		_ = r.transport.Close()
-		_ = stopped.Error() // never one
-		close(r.ended)
-	})
 }

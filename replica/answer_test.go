@@ -57,11 +57,11 @@ func TestFuturesOfRaftCanBeMadeToEndWithIt(t *testing.T) {
 	c := newTrio(t, "a", "b", "c")
 	lead := c.leader()
 	for name, f := range map[string]raft.Future{
-		"apply":    lead.raft.ApplyLog(raft.Log{}, 0),
-		"barrier":  lead.raft.Barrier(0),
-		"transfer": lead.raft.LeadershipTransfer(),
+		"apply":    lead.raft().ApplyLog(raft.Log{}, 0),
+		"barrier":  lead.raft().Barrier(0),
+		"transfer": lead.raft().LeadershipTransfer(),
 	} {
-		answers := lead.answers()
+		answers := lead.raft().answers()
 		_ = answers.wait(f)
 		require.NotNil(t, answers.path, name)
 		require.Equal(t, answers.ended, reflect.ValueOf(f).Elem().FieldByName("ShutdownCh").Interface(), name)

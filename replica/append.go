@@ -38,6 +38,7 @@ type proposal struct {
 	size    int
 	opt     AppendOptions
 	done    func(record.Appended, error) // nil once called
+	by      *engine                      // whose word future is; nil while p waits for its turn
 	future  raft.ApplyFuture
 	verdict verdict
 	placed  bool // in the log: from now on only commit or truncation decides
@@ -142,7 +143,8 @@ func (r *Replica) handOver() {
 		}
 		r.inFlight++
 		id := binary.BigEndian.AppendUint64(nil, p.id)
-		p.future = r.raft.ApplyLog(raft.Log{Data: p.data, Extensions: id}, 0)
+		p.by = r.raft()
+		p.future = p.by.ApplyLog(raft.Log{Data: p.data, Extensions: id}, 0)
 		r.handed <- p // has room for maxInFlight
 	}
 }
@@ -216,8 +218,11 @@ func (r *Replica) appended(p *proposal) record.Appended {
 // settle waits for Raft's word on each proposal, in the order of the log. It is
 // the replica's own goroutine and ends when handed is closed.
 func (r *Replica) settle() {
-	answers := r.answers()
+	answers := new(answers)
 	for p := range r.handed {
+		if answers.ended != p.by.ended { // Raft was started again
+			answers = p.by.answers()
+		}
 		err := answers.wait(p.future)
 		r.mu.Lock()
 		r.inFlight--

@@ -56,7 +56,7 @@ type checkpoints struct {
 // openCheckpoints reads what is there. A damaged file is as good as none, and
 // why says so.
 func openCheckpoints(fsys vfs.FS, dir string, l *log.Log) (c *checkpoints, why error) {
-	c = &checkpoints{fs: fsys, dir: dir, log: l, booting: true}
+	c = &checkpoints{fs: fsys, dir: dir, log: l}
 	b, err := fsys.ReadFile(path.Join(dir, checkpointName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
@@ -122,11 +122,11 @@ func (c *checkpoints) replay(founders raft.Configuration, logger *slog.Logger) s
 	return s
 }
 
-// started tells that Raft has read what it needs.
-func (c *checkpoints) started() {
+// starting tells whether Raft is about to start, or has read what it needs.
+func (c *checkpoints) starting(is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.booting = false
+	c.booting = is
 }
 
 // entry returns the entry of the checkpoint, 0 when there is none.

@@ -34,7 +34,7 @@ func (r *Replica) want(chores uint32) {
 // no reason to stop; there is none to write when nothing was applied since.
 func (r *Replica) checkpoint() {
 	applied := r.unsaved.Load()
-	if err := r.raft.Snapshot().Error(); err != nil {
+	if err := r.raft().Snapshot().Error(); err != nil {
 		r.cfg.Logger.Debug("no checkpoint written", "reason", err)
 		return
 	}

@@ -109,7 +109,7 @@ func (p *progress) match(node string) uint64 {
 // followers returns the other voters.
 func (r *Replica) followers() []string {
 	var nodes []string
-	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
+	for _, s := range r.raft().GetConfiguration().Configuration().Servers {
 		if node := string(s.ID); node != r.cfg.Node && s.Suffrage == raft.Voter {
 			nodes = append(nodes, node)
 		}
@@ -119,7 +119,7 @@ func (r *Replica) followers() []string {
 
 // insync returns the followers that are in sync now. The leader asks.
 func (r *Replica) insync() map[string]uint64 {
-	return r.progress.inSync(r.raft.CurrentTerm(), r.followers(), r.cfg.LagTimeMax, time.Now())
+	return r.progress.inSync(r.raft().CurrentTerm(), r.followers(), r.cfg.LagTimeMax, time.Now())
 }
 
 // ReplicaStatus is what the leader knows of one replica.
@@ -180,7 +180,7 @@ func (r *Replica) releaseHeld() {
 	var in map[string]uint64
 	epoch := record.LeaderEpoch(-1) // of which entries may be waited for
 	if r.leads() && !r.closed && r.failed == nil {
-		in, epoch = r.insync(), record.LeaderEpoch(r.raft.CurrentTerm())
+		in, epoch = r.insync(), record.LeaderEpoch(r.raft().CurrentTerm())
 	}
 	var over, still []*proposal
 	for _, p := range r.held {

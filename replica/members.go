@@ -31,7 +31,7 @@ func (m Members) Has(node string) bool {
 // Members returns the newest membership this replica has heard of, committed or not.
 func (r *Replica) Members() Members {
 	var m Members
-	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
+	for _, s := range r.raft().GetConfiguration().Configuration().Servers {
 		if s.Suffrage == raft.Voter {
 			m.Voters = append(m.Voters, string(s.ID))
 		} else {
@@ -85,7 +85,7 @@ func (r *Replica) AddLearner(ctx context.Context, node string) error {
 			return nil, nil
 		}
 		return func(prev uint64, d time.Duration) raft.IndexFuture {
-			return r.raft.AddNonvoter(raft.ServerID(node), raft.ServerAddress(node), prev, d)
+			return r.raft().AddNonvoter(raft.ServerID(node), raft.ServerAddress(node), prev, d)
 		}, nil
 	})
 }
@@ -101,11 +101,11 @@ func (r *Replica) Promote(ctx context.Context, node string) error {
 			return nil, nil
 		case !m.Has(node):
 			return nil, r.unsafe(what, "it holds no replica; add it as a learner first")
-		case !r.progress.caughtUp(r.raft.CurrentTerm(), node, r.cfg.LagTimeMax, time.Now()) || len(r.reached(ctx, []string{node}, 1)) == 0:
+		case !r.progress.caughtUp(r.raft().CurrentTerm(), node, r.cfg.LagTimeMax, time.Now()) || len(r.reached(ctx, []string{node}, 1)) == 0:
 			return nil, r.unsafe(what, "it has not caught up with the leader; wait until it is in sync")
 		}
 		return func(prev uint64, d time.Duration) raft.IndexFuture {
-			return r.raft.AddVoter(raft.ServerID(node), raft.ServerAddress(node), prev, d)
+			return r.raft().AddVoter(raft.ServerID(node), raft.ServerAddress(node), prev, d)
 		}, nil
 	})
 }
@@ -141,7 +141,7 @@ func (r *Replica) Remove(ctx context.Context, node string) error {
 			}
 		}
 		return func(prev uint64, d time.Duration) raft.IndexFuture {
-			return r.raft.RemoveServer(raft.ServerID(node), prev, d)
+			return r.raft().RemoveServer(raft.ServerID(node), prev, d)
 		}, nil
 	})
 }
@@ -197,7 +197,7 @@ func (r *Replica) reached(ctx context.Context, nodes []string, count int) []stri
 		}
 		select {
 		case <-moved:
-		case <-r.ended:
+		case <-r.raft().ended:
 			return have
 		case <-ctx.Done():
 			return have
@@ -216,7 +216,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, node string) error {
 	if node == r.cfg.Node {
 		return nil
 	}
-	future := r.raft.LeadershipTransfer
+	future := r.raft().LeadershipTransfer
 	if node != "" {
 		what := fmt.Sprintf("transfer of leadership to node %q", node)
 		if !slices.Contains(r.Members().Voters, node) {
@@ -226,7 +226,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, node string) error {
 			return r.unsafe(what, "it lags behind the leader; wait until it is in sync, or choose another")
 		}
 		future = func() raft.Future {
-			return r.raft.LeadershipTransferToServer(raft.ServerID(node), raft.ServerAddress(node))
+			return r.raft().LeadershipTransferToServer(raft.ServerID(node), raft.ServerAddress(node))
 		}
 	}
 	if err := r.await(ctx, future(), func() {}); err != nil {
@@ -243,7 +243,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, node string) error {
 		}
 		select {
 		case <-changed:
-		case <-r.ended:
+		case <-r.raft().ended:
 			return record.ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()

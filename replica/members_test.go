@@ -124,7 +124,7 @@ func TestARemovedReplicaThatDoesNotKnowItDoesNotDisturb(t *testing.T) {
 	_, term := h.Leader()
 
 	asked := make(chan struct{}, 100)
-	h.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
+	h.raft().RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		switch req := o.Data.(type) {
 		case raft.RequestPreVoteRequest:
 			if string(req.ID) == gone {

@@ -44,7 +44,7 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 // leaders before it can have committed. Until then, for a moment, it knows of less
 // than they have shown to readers.
 func (r *Replica) CaughtUp() bool {
-	term := r.raft.CurrentTerm()
+	term := r.raft().CurrentTerm()
 	return r.store.log.Bounds().LastTerm == term && r.high.Load() >= r.since.Load()
 }
 

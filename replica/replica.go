@@ -28,14 +28,13 @@ type Replica struct {
 	cfg         Config
 	store       *store
 	checkpoints *checkpoints
-	transport   *groupTransport
 	progress    progress
-	raft        *raft.Raft
-	started     chan struct{} // closed when raft is set, or will never be
+	id          groupID
+	stable      *groupStable
+	run         atomic.Pointer[engine]
+	started     chan struct{} // closed when run is set, or will never be
 	wg          sync.WaitGroup
 	closing     sync.Once
-	ending      sync.Once     // of Raft
-	ended       chan struct{} // closed when Raft has
 
 	moved   signal // the high watermark moved, or the replica ended
 	changed signal // leadership changed, or the replica ended
@@ -86,10 +85,10 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		return nil, err
 	}
 	r := &Replica{
-		cfg: cfg, started: make(chan struct{}), ended: make(chan struct{}),
+		cfg: cfg, started: make(chan struct{}),
 		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, proposals: map[uint64]*proposal{},
 	}
-	r.store = &store{rep: r, log: l, booting: true}
+	r.store = &store{rep: r, log: l}
 	if err := r.open(); err != nil {
 		close(r.started)
 		return nil, errors.Join(fmt.Errorf("open %v on node %q: %w", cfg.TopicPartition, cfg.Node, err), l.Close())
@@ -101,45 +100,23 @@ func (r *Replica) open() error {
 	if err := r.restore(); err != nil {
 		return err
 	}
-	id := newGroupID(r.cfg.TopicID, r.cfg.TopicPartition.Partition)
-	stable := &groupStable{store: r.cfg.Stable.store, prefix: string(id[:]), failed: r.failInRaft}
-	fresh, err := r.bootstrap(stable)
+	r.id = newGroupID(r.cfg.TopicID, r.cfg.TopicPartition.Partition)
+	r.stable = &groupStable{store: r.cfg.Stable.store, prefix: string(r.id[:]), failed: r.failInRaft}
+	fresh, err := r.bootstrap(r.stable)
 	if err != nil {
 		return err
 	}
-	// Heartbeats are a tenth to a fifth of the timeout apart, so they may wait for
-	// others for a twentieth.
-	r.transport = newGroupTransport(r.cfg.Mux, id, r.cfg.Node, max(time.Second, 4*r.cfg.ElectionTimeout), r.cfg.ElectionTimeout/20)
-	r.transport.follows = func(term uint64) bool {
-		return r.raft.State() == raft.Follower && r.raft.CurrentTerm() == term
+	if err := r.startRaft(); err != nil {
+		return err
 	}
-	r.transport.answered = func(term uint64, node string, match uint64) {
-		end, _ := r.store.LastIndex() // it never fails
-		r.progress.answered(term, node, match, end, time.Now())
-		<-r.started
-		r.releaseHeld()
-	}
-	if r.raft, err = r.startRaft(stable); err != nil {
-		return errors.Join(err, r.transport.Close())
-	}
-	r.store.booting = false
-	r.checkpoints.started()
-	r.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
-		switch o.Data.(type) {
-		case raft.LeaderObservation, raft.RaftState:
-			r.changed.fire()
-			r.releaseHeld()
-		}
-		return false
-	}))
 	close(r.started)
 	r.wg.Go(r.settle)
 	r.want(choreTrim) // a crash may have come between decision and deed
-	if err := r.cfg.Mux.add(r.transport); err != nil {
+	if err := r.cfg.Mux.add(r.raft().transport); err != nil {
 		return errors.Join(err, r.Close())
 	}
 	if fresh && r.cfg.Peers[0] == r.cfg.Node || r.alone() {
-		return r.transport.campaign() // nobody else leads yet
+		return r.raft().transport.campaign() // nobody else leads yet
 	}
 	return nil
 }
@@ -248,40 +225,6 @@ func (r *Replica) bootstrap(stable *groupStable) (fresh bool, err error) {
 	}})
 }
 
-// startRaft calls NewRaft, which panics when the log cannot be read, and whose
-// goroutine ends when the vote file cannot be written.
-func (r *Replica) startRaft(stable raft.StableStore) (ra *raft.Raft, err error) {
-	t := r.cfg.ElectionTimeout
-	conf := raft.DefaultConfig()
-	conf.LocalID = raft.ServerID(r.cfg.Node)
-	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = t, t, t/2
-	conf.CommitTimeout = min(50*time.Millisecond, t/2)
-	conf.MaxAppendEntries = maxInFlight + maxBarriers
-	conf.BatchApplyCh = true
-	conf.TrailingLogs = ^uint64(0) // retention is ours
-	conf.SnapshotThreshold = ^uint64(0)
-	conf.SnapshotInterval = 24 * time.Hour
-	conf.NoSnapshotRestoreOnStart = true // restore did it
-	conf.NoLegacyTelemetry = true
-	conf.Logger = newRaftLogger(r.cfg.Logger)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("start raft: %v", p)
-			}
-		}()
-		err = errors.New("start raft: votes cannot be written") // if the goroutine ends in between
-		ra, err = raft.NewRaft(conf, machine{r}, r.store, stable, r.checkpoints, r.transport)
-	}()
-	<-done
-	if err == nil && ra == nil {
-		err = errors.New("start raft: it ended early")
-	}
-	return ra, err
-}
-
 // fail stops the replica for good: what it holds can no longer be trusted, or no
 // longer be written. The others go on.
 func (r *Replica) fail(err error) {
@@ -297,8 +240,8 @@ func (r *Replica) fail(err error) {
 	r.changed.fire()
 	go func() { // Raft waits for its own goroutines, and this may be one of them
 		<-r.started
-		if r.raft != nil {
-			r.shutdown()
+		if e := r.raft(); e != nil {
+			e.shutdown()
 		}
 		r.refuseQueue(r.failed)
 	}()
@@ -326,11 +269,11 @@ func (r *Replica) Close() error {
 			if r.unsaved.Load() > 0 {
 				r.checkpoint() // before the transfer, during which Raft makes none
 			}
-			if r.leads() && len(r.raft.GetConfiguration().Configuration().Servers) > 1 {
-				_ = r.answers().wait(r.raft.LeadershipTransfer()) // if nobody can take over, an election will
+			if r.leads() && len(r.raft().GetConfiguration().Configuration().Servers) > 1 {
+				_ = r.raft().answers().wait(r.raft().LeadershipTransfer()) // if nobody can take over, an election will
 			}
 		}
-		r.shutdown()
+		r.raft().shutdown()
 		close(r.handed)
 		r.wg.Wait()
 		r.releaseHeld() // nobody waits from here on, so nobody starts the timer again
@@ -346,13 +289,13 @@ func (r *Replica) Close() error {
 	return err
 }
 
-func (r *Replica) leads() bool { return r.raft.State() == raft.Leader }
+func (r *Replica) leads() bool { return r.raft().State() == raft.Leader }
 
 // Leader returns the node that leads, "" if this replica knows of none, and the
 // epoch as far as it knows.
 func (r *Replica) Leader() (node string, epoch record.LeaderEpoch) {
-	_, id := r.raft.LeaderWithID()
-	return string(id), record.LeaderEpoch(r.raft.CurrentTerm())
+	_, id := r.raft().LeaderWithID()
+	return string(id), record.LeaderEpoch(r.raft().CurrentTerm())
 }
 
 // Changed returns a channel that is closed when leadership changes next, or when
@@ -371,7 +314,7 @@ func (r *Replica) notLeader() error {
 // and returns the epoch this replica leads in and the high watermark then.
 // *record.NotLeaderError if it does not lead, or no longer.
 func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offset, error) {
-	term := r.raft.CurrentTerm()
+	term := r.raft().CurrentTerm()
 	if !r.leads() {
 		return 0, 0, r.notLeader()
 	}
@@ -380,12 +323,12 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
-	barrier := r.raft.Barrier(0)
+	barrier := r.raft().Barrier(0)
 	err := r.await(ctx, barrier, func() { <-r.barriers })
 	if err != nil {
 		return 0, 0, err
 	}
-	if !r.leads() || r.raft.CurrentTerm() != term {
+	if !r.leads() || r.raft().CurrentTerm() != term {
 		return 0, 0, r.notLeader()
 	}
 	return record.LeaderEpoch(term), record.Offset(r.high.Load()), nil
@@ -394,9 +337,10 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 // await waits for Raft's word, which comes when leadership is lost or Raft ends
 // at the latest, or for ctx to end; after is called when Raft is done with it.
 func (r *Replica) await(ctx context.Context, f raft.Future, after func()) error {
+	e := r.raft()
 	done := make(chan error, 1)
 	go func() {
-		done <- r.answers().wait(f)
+		done <- e.answers().wait(f)
 		after()
 	}()
 	select {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
@@ -19,7 +20,7 @@ import (
 type store struct {
 	rep     *Replica
 	log     *log.Log
-	booting bool // until NewRaft has returned: batches are not needed, only their kinds
+	booting atomic.Bool // until NewRaft has returned: batches are not needed, only their kinds
 
 	entries []segment.Entry // scratch of StoreLogs
 
@@ -65,7 +66,7 @@ func (s *store) GetLog(index uint64, l *raft.Log) error {
 	switch {
 	case errors.Is(err, log.ErrNoEntry):
 		return raft.ErrLogNotFound // compared by identity
-	case err != nil && s.booting:
+	case err != nil && s.booting.Load():
 		return err
 	case err != nil:
 		s.rep.failInRaft(err)
@@ -99,7 +100,7 @@ func (s *store) recent(index uint64, l *raft.Log) bool {
 }
 
 func (s *store) read(n record.EntryNumber) (segment.Entry, error) {
-	if s.booting {
+	if s.booting.Load() {
 		if e, err := s.log.ReadEntryHeader(n); err != nil || e.Kind == segment.KindBatch {
 			return e, err
 		}

@@ -139,7 +139,7 @@ func TestAFollowerBehindTheLogStartGetsEverythingThatIsThere(t *testing.T) {
 			// It can lead, and knows the producers.
 			c.produce(lead, behind+300, 1)
 			node := back.Status().Node
-			require.NoError(t, lead.raft.LeadershipTransferToServer(raft.ServerID(node), raft.ServerAddress(node)).Error())
+			require.NoError(t, lead.raft().LeadershipTransferToServer(raft.ServerID(node), raft.ServerAddress(node)).Error())
 			h := c.leader(node)
 			require.True(t, c.get(h.send(buildBatch(t, 1, 0, record.Sequence(behind+300), 1), AppendOptions{})).Duplicate)
 			c.produce(h, behind+301, 10)
