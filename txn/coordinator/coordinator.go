@@ -1,0 +1,305 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlog/quorumlog/internal/fold"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Marker is a verdict on its way to the participants.
+type Marker struct {
+	Producer record.ProducerID
+	// Epoch is above the transaction's: the marker ends every epoch below it.
+	Epoch  record.ProducerEpoch
+	Commit bool
+	// Coordinator is the leader epoch of who sends it. Participants refuse one
+	// below what they have seen.
+	Coordinator record.LeaderEpoch
+}
+
+// Participants are the partitions and groups of the cluster. Each call finds the
+// right node and tries again until ctx ends. It must be safe to repeat.
+type Participants interface {
+	// Open lets the transaction write to tp from now on. *record.FencedError if
+	// it has ended there already.
+	Open(ctx context.Context, tp record.TopicPartition, producer record.ProducerID, epoch record.ProducerEpoch) error
+	// Mark ends it there. record.ErrUnknownTopic: there is no such partition (any more).
+	Mark(ctx context.Context, tp record.TopicPartition, m Marker) error
+	// Settle ends it in a group: its pending offsets count, or are forgotten.
+	Settle(ctx context.Context, group string, m Marker) error
+}
+
+// Config says which transactions a coordinator keeps. Partition, Participants,
+// NewProducerID and Changed are required.
+type Config struct {
+	// Partition is the one of __transaction_state that holds the transactions.
+	Partition    fold.Partition
+	Participants Participants
+	// NewProducerID returns an id that nobody has had.
+	NewProducerID func(ctx context.Context) (record.ProducerID, error)
+	// Changed returns a channel that is closed at the next change of leader.
+	Changed func() <-chan struct{}
+	// Unused is how long an id is kept that nobody uses. Default 7 days.
+	Unused time.Duration
+	Logger *slog.Logger // default silent
+}
+
+// Coordinator keeps the transactions of one partition of __transaction_state.
+// There is one on every node that holds a replica of it; the leader's answers.
+// Its methods may be called at once. It owns a fold, one goroutine, and one for
+// each verdict that is on its way; Close ends them.
+type Coordinator struct {
+	cfg    Config
+	logger *slog.Logger
+	fold   *fold.Fold
+	state  *State // under the fold's lock
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	finishing map[string]*finisher // by id
+	spare     []record.ProducerID  // taken and not used
+	armed     time.Time            // when to look for deadlines, zero for never
+	rearm     chan struct{}        // capacity 1: armed is earlier now
+}
+
+// retryAfter is when to try again what a leader could not do.
+const retryAfter = time.Second
+
+// Start begins to follow the partition.
+func Start(cfg Config) *Coordinator {
+	cfg.Unused = cmp.Or(cfg.Unused, 7*24*time.Hour)
+	c := &Coordinator{
+		cfg:       cfg,
+		logger:    cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		state:     NewState(),
+		finishing: map[string]*finisher{},
+		rearm:     make(chan struct{}, 1),
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.Apply, Logger: c.logger})
+	c.wg.Go(c.watch)
+	return c
+}
+
+// Close ends the coordinator. Requests in progress return [record.ErrClosed],
+// or *[record.OutcomeUnknownError]. Idempotent.
+func (c *Coordinator) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.end()
+	c.fold.Close()
+	c.wg.Wait()
+}
+
+// Do answers one request.
+//
+// *[record.FencedError]: another holder has taken the id. *[EndedError]: the
+// transaction is over. [record.ErrInvalid]: the request makes no sense. In these
+// cases nothing was done. [record.ErrNotLeader]: ask the node that leads. The end of
+// ctx, and *[record.OutcomeUnknownError]: send the request again.
+func (c *Coordinator) Do(ctx context.Context, id string, req Request) (Response, error) {
+	if err := req.check(id); err != nil {
+		return Response{}, err
+	}
+	for {
+		answer, prepared, err := c.propose(ctx, id, req)
+		if err == nil && !prepared {
+			if req.Op == OpAdd {
+				err = c.open(ctx, req, answer)
+			}
+			return answer, err
+		}
+		if err != nil && !errors.Is(err, errFinishing) {
+			return Response{}, err
+		}
+		if err := c.finished(ctx, id); err != nil {
+			return Response{}, err
+		}
+	}
+}
+
+// propose decides on a request. prepared says that a verdict was written, which
+// has yet to reach the participants.
+func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answer Response, prepared bool, err error) {
+	fresh := record.NoProducerID
+	defer func() { c.giveBack(fresh) }()
+	for {
+		err = c.fold.Propose(ctx, func(record.LeaderEpoch) ([]record.Record, error) {
+			now := time.Now()
+			next, a, err := c.state.decide(id, req, fresh, now)
+			answer, prepared = a, next != nil && next.Status.prepared()
+			if err != nil || next == nil {
+				return nil, err
+			}
+			if next.Status == Ongoing {
+				c.arm(next.deadline())
+			}
+			r, err := encode(now, id, next)
+			return []record.Record{r}, err
+		})
+		if !errors.Is(err, errNeedID) {
+			break
+		}
+		if fresh, err = c.producerID(ctx); err != nil {
+			return Response{}, false, err
+		}
+	}
+	if fresh >= 0 && (err == nil && answer.Producer == fresh || errors.Is(err, record.ErrOutcomeUnknown)) {
+		fresh = record.NoProducerID // used, or may be
+	}
+	if errors.Is(err, record.ErrFenced) || errors.Is(err, ErrEnded) {
+		// A leader that was replaced and does not know it may have refused by
+		// what is long out of date. The caller would take that for the outcome.
+		if _, _, barred := c.cfg.Partition.Barrier(ctx); barred != nil {
+			return Response{}, false, barred
+		}
+	}
+	return answer, prepared, err
+}
+
+// producerID returns an unused one.
+func (c *Coordinator) producerID(ctx context.Context) (record.ProducerID, error) {
+	c.mu.Lock()
+	if n := len(c.spare); n > 0 {
+		id := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		c.mu.Unlock()
+		return id, nil
+	}
+	c.mu.Unlock()
+	return c.cfg.NewProducerID(ctx)
+}
+
+// giveBack keeps an id that was not used for the next who needs one.
+func (c *Coordinator) giveBack(id record.ProducerID) {
+	if id < 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spare = append(c.spare, id)
+}
+
+// open lets the transaction write to the partitions of an add.
+func (c *Coordinator) open(ctx context.Context, req Request, who Response) error {
+	errs := make([]error, len(req.Partitions))
+	var wg sync.WaitGroup
+	for i, tp := range req.Partitions {
+		wg.Go(func() { errs[i] = c.cfg.Participants.Open(ctx, tp, who.Producer, who.Epoch) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// View shows what this node knows of the transactions; on a follower that may
+// be old. fn must not keep s.
+func (c *Coordinator) View(fn func(s *State)) {
+	c.fold.View(func() { fn(c.state) })
+}
+
+// Read is View with everything that was committed before; leader only.
+func (c *Coordinator) Read(ctx context.Context, fn func(s *State)) error {
+	return c.fold.Read(ctx, func() { fn(c.state) })
+}
+
+// watch takes up what a leader must do without being asked: it finishes what was
+// prepared before, and ends what is over. It is the coordinator's own goroutine.
+func (c *Coordinator) watch() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	changed := c.cfg.Changed()
+	for {
+		select {
+		case <-timer.C:
+		case <-changed:
+			changed = c.cfg.Changed() // before looking who leads
+		case <-c.rearm:
+			timer.Reset(time.Until(c.deadline()))
+			continue
+		case <-c.life.Done():
+			return
+		}
+		timer.Stop()
+		if next := c.look(); !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// look ends what is over and has what is prepared finished, and returns when to
+// look again.
+func (c *Coordinator) look() time.Time {
+	if _, err := c.cfg.Partition.Leading(); err != nil {
+		return time.Time{} // who leads next looks for itself
+	}
+	var prepared []string
+	err := c.fold.Propose(c.life, func(record.LeaderEpoch) (records []record.Record, err error) {
+		prepared = prepared[:0]
+		now := time.Now()
+		over, next := c.state.due(c.cfg.Unused, now)
+		c.mu.Lock()
+		c.armed = next
+		c.mu.Unlock()
+		for _, id := range slices.Sorted(maps.Keys(over)) {
+			r, err := encode(now, id, over[id])
+			if err != nil {
+				return nil, err
+			}
+			records = append(records, r)
+			if over[id] != nil {
+				c.logger.Info("transaction timed out and is aborted", "id", id)
+				prepared = append(prepared, id)
+			}
+		}
+		for id, t := range c.state.transactions {
+			if t.Status.prepared() {
+				prepared = append(prepared, id)
+			}
+		}
+		return records, nil
+	})
+	switch {
+	case errors.Is(err, record.ErrClosed), errors.Is(err, record.ErrNotLeader):
+		return time.Time{}
+	case err != nil:
+		c.logger.Warn("transactions could not be looked through, trying again", "in", retryAfter, "err", err)
+		return time.Now().Add(retryAfter)
+	}
+	for _, id := range prepared {
+		c.finish(id)
+	}
+	return c.deadline()
+}
+
+func (c *Coordinator) deadline() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.armed
+}
+
+// arm makes sure that deadlines are looked for at t or before.
+func (c *Coordinator) arm(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.armed.IsZero() && !t.Before(c.armed) {
+		return
+	}
+	c.armed = t
+	select {
+	case c.rearm <- struct{}{}:
+	default:
+	}
+}

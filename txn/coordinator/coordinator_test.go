@@ -1,0 +1,401 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// in runs a test in a bubble of virtual time, with two nodes of which the first leads.
+func in(t *testing.T, test func(t *testing.T, q *quorum, w *world, a, b *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuorum()
+		a, b := q.node(), q.node()
+		q.elect(a, false)
+		test(t, q, newWorld(), a, b)
+	})
+}
+
+func start(t *testing.T, w *world, n *node) *Coordinator {
+	c := Start(Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.elections})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func must(t *testing.T, c *Coordinator, id string, req Request) Response {
+	t.Helper()
+	a, err := c.Do(t.Context(), id, req)
+	require.NoError(t, err)
+	return a
+}
+
+func statusOf(c *Coordinator, id string) (s Status) {
+	c.View(func(st *State) { s = st.Info(id).Status })
+	return s
+}
+
+func TestEveryParticipantHearsTheVerdictBeforeTheAnswer(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		req := add("h", who, 0, 1)
+		req.Groups = []string{"g"}
+		must(t, c, "x", req)
+		require.Equal(t, []string{"open 1/0"}, w.events("t/0"))
+		next := must(t, c, "x", end("h", who, true))
+		require.Equal(t, Response{1, 1}, next)
+		for _, place := range []string{"t/0", "t/1"} {
+			require.Equal(t, []string{"open 1/0", "commit 1/0"}, w.events(place))
+		}
+		require.Equal(t, []string{"commit 1/0"}, w.events("group g"))
+		require.Equal(t, CompleteCommit, statusOf(c, "x"))
+	})
+}
+
+func TestAMarkerIsSentUntilItIsTaken(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		var tries int
+		w.fail = func(what string) error {
+			if tries++; what == "mark" && tries <= 20 {
+				return record.ErrUnreachable
+			}
+			return nil
+		}
+		began := time.Now()
+		must(t, c, "x", end("h", who, true))
+		require.Greater(t, time.Since(began), 10*time.Second, "at growing intervals")
+		require.Equal(t, 21, tries)
+		require.Equal(t, []string{"open 1/0", "commit 1/0"}, w.events("t/0"))
+	})
+}
+
+func TestATopicThatIsGoneHoldsNobodyUp(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		w.fail = func(string) error { return &record.UnknownTopicError{Topic: "t", Partition: -1} }
+		must(t, c, "x", end("h", who, true))
+	})
+}
+
+func TestTheNextTransactionWaitsForTheMarkersOfTheLast(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		stuck := true
+		w.fail = func(what string) error {
+			if what == "mark" && stuck {
+				return record.ErrUnreachable
+			}
+			return nil
+		}
+		answer := make(chan Response, 1)
+		go func() {
+			a, err := c.Do(t.Context(), "x", take("h2"))
+			require.NoError(t, err)
+			answer <- a
+		}()
+		synctest.Wait()
+		require.Empty(t, answer)
+		require.Equal(t, PrepareAbort, statusOf(c, "x"))
+		w.mu.Lock()
+		stuck = false
+		w.mu.Unlock()
+		require.Equal(t, Response{1, 1}, <-answer)
+		require.Equal(t, []string{"open 1/0", "abort 1/0"}, w.events("t/0"))
+	})
+}
+
+func TestATransactionThatTakesTooLongIsAborted(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		slow := must(t, c, "slow", Request{Op: OpTake, Holder: "h", Timeout: time.Minute})
+		must(t, c, "slow", add("h", slow, 0))
+		time.Sleep(30 * time.Second) // virtual, as all sleeps here
+		quick := must(t, c, "quick", Request{Op: OpTake, Holder: "h", Timeout: time.Second})
+		must(t, c, "quick", add("h", quick, 0))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, CompleteAbort, statusOf(c, "quick"))
+		require.Equal(t, Ongoing, statusOf(c, "slow"))
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		require.Equal(t, CompleteAbort, statusOf(c, "slow"))
+		require.Equal(t, []string{"open 1/0", "open 2/0", "abort 2/0", "abort 1/0"}, w.events("t/0"))
+		_, err := c.Do(t.Context(), "slow", end("h", slow, true))
+		require.ErrorIs(t, err, ErrEnded)
+		must(t, c, "slow", add("h", must(t, c, "slow", take("h")), 0))
+	})
+}
+
+func TestTheTimeoutGoesOnOverAFailover(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		ca, cb := start(t, w, a), start(t, w, b)
+		who := must(t, ca, "x", Request{Op: OpTake, Holder: "h", Timeout: time.Minute})
+		must(t, ca, "x", add("h", who, 0))
+		time.Sleep(40 * time.Second)
+		q.elect(b, false)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		require.Equal(t, CompleteAbort, statusOf(cb, "x"), "nobody has asked the new leader for anything")
+		require.Equal(t, []string{"open 1/0", "abort 1/0"}, w.events("t/0"))
+	})
+}
+
+func TestAnUnusedIDIsForgottenAndAUsedOneKept(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		must(t, c, "unused", take("h"))
+		who := must(t, c, "used", take("h"))
+		time.Sleep(4 * 24 * time.Hour)
+		must(t, c, "used", add("h", who, 0))
+		must(t, c, "used", end("h", who, true))
+		q.elect(a, false) // a leader that has just begun looks at once
+		synctest.Wait()
+		time.Sleep(4 * 24 * time.Hour)
+		synctest.Wait()
+		require.Equal(t, Dead, statusOf(c, "unused"))
+		require.Equal(t, CompleteCommit, statusOf(c, "used"))
+	})
+}
+
+func TestANewLeaderFinishesWhatWasPrepared(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+			ca, cb := start(t, w, a), start(t, w, b)
+			who := must(t, ca, "x", take("h"))
+			must(t, ca, "x", add("h", who, 0, 1))
+			stuck := true
+			w.fail = func(what string) error {
+				if what == "mark" && stuck {
+					return record.ErrUnreachable
+				}
+				return nil
+			}
+			ended := make(chan error, 1)
+			go func() { _, err := ca.Do(t.Context(), "x", end("h", who, commit)); ended <- err }()
+			synctest.Wait()
+			q.elect(b, false)
+			w.mu.Lock()
+			stuck = false
+			w.mu.Unlock()
+			require.ErrorIs(t, <-ended, record.ErrNotLeader)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			verdict := map[bool]string{true: "commit 1/0", false: "abort 1/0"}[commit]
+			require.Equal(t, []string{"open 1/0", verdict}, w.events("t/0"))
+			require.Equal(t, []string{"open 1/0", verdict}, w.events("t/1"))
+			require.Equal(t, Response{1, 1}, must(t, cb, "x", end("h", who, commit)), "its client asks the new leader")
+		})
+	}
+}
+
+func TestALogThatTakesNothingUsesNoEpochAndNoID(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		broken := errors.New("no space")
+		q.do(func() { a.failAppend = func(func()) error { return broken } })
+		for range 3 {
+			_, err := c.Do(t.Context(), "x", take("h"))
+			require.ErrorIs(t, err, broken)
+		}
+		q.do(func() { a.failAppend = nil })
+		who := must(t, c, "x", take("h"))
+		require.Equal(t, Response{1, 0}, who, "the id that was taken first")
+		must(t, c, "x", add("h", who, 0))
+		q.do(func() { a.failAppend = func(func()) error { return broken } })
+		for range 3 {
+			_, err := c.Do(t.Context(), "x", end("h", who, false))
+			require.ErrorIs(t, err, broken)
+		}
+		q.do(func() { a.failAppend = nil })
+		require.Equal(t, Response{1, 1}, must(t, c, "x", end("h", who, false)))
+	})
+}
+
+func TestALeaderThatDoesNotKnowItWasReplacedDoesNotSayThatATransactionHasEnded(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		ca, cb := start(t, w, a), start(t, w, b)
+		who := must(t, ca, "x", take("h"))
+		q.do(func() { a.held = true }) // and it hears of nothing
+		q.elect(b, true)
+		must(t, cb, "x", add("h", who, 0))
+		must(t, cb, "x", end("h", who, true))
+		_, err := ca.Do(t.Context(), "x", end("h", who, true))
+		require.ErrorIs(t, err, record.ErrNotLeader)
+		require.NotErrorIs(t, err, ErrEnded)
+	})
+}
+
+func TestAbortOnRequestNamesOneTransaction(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		abort := Request{Op: OpAbort, Producer: who.Producer, Epoch: who.Epoch}
+		must(t, c, "x", abort)
+		must(t, c, "x", abort)
+		require.Equal(t, []string{"open 1/0", "abort 1/0"}, w.events("t/0"))
+		next := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", next, 0))
+		_, err := c.Do(t.Context(), "x", abort)
+		require.ErrorIs(t, err, ErrEnded)
+		require.Equal(t, Ongoing, statusOf(c, "x"))
+	})
+}
+
+func TestCloseEndsWhatWaitsForMarkers(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		w.fail = func(string) error { return record.ErrUnreachable }
+		ended := make(chan error, 1)
+		go func() { _, err := c.Do(t.Context(), "x", end("h", who, true)); ended <- err }()
+		synctest.Wait()
+		c.Close()
+		c.Close()
+		require.ErrorIs(t, <-ended, record.ErrClosed)
+		_, err := c.Do(t.Context(), "x", end("h", who, true))
+		require.ErrorIs(t, err, record.ErrClosed)
+	})
+}
+
+// seed returns the seed of a random run, which QUORUMLOG_SEED takes back.
+func seed(t *testing.T) uint64 {
+	s := uint64(time.Now().UnixNano())
+	if env := os.Getenv("QUORUMLOG_SEED"); env != "" {
+		var err error
+		s, err = strconv.ParseUint(env, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("QUORUMLOG_SEED=%d", s)
+	return s
+}
+
+// TestNoFailureTearsATransaction runs holders against two nodes that take turns
+// to lead, a log and participants that fail, and answers that are lost. What a
+// holder was told must be what every participant has done, once.
+func TestNoFailureTearsATransaction(t *testing.T) {
+	s := seed(t)
+	for run := range uint64(30) {
+		in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+			rnd := rand.New(rand.NewPCG(s, run))
+			nodes := []*node{a, b}
+			cs := []*Coordinator{start(t, w, a), start(t, w, b)}
+			var dice sync.Mutex
+			chance := func(p float64) bool {
+				dice.Lock()
+				defer dice.Unlock()
+				return rnd.Float64() < p
+			}
+			w.fail = func(string) error {
+				if chance(0.2) {
+					return record.ErrUnreachable
+				}
+				return nil
+			}
+			w.lose = w.fail
+			for _, n := range nodes {
+				n.failAppend = func(write func()) error {
+					switch {
+					case q.leader != n || !chance(0.2):
+						return nil
+					case chance(0.5):
+						write()
+					}
+					return &record.OutcomeUnknownError{Err: errors.New("answer lost")}
+				}
+			}
+			told := map[string]string{} // "producer/epoch" to verdict
+			for i := range 40 {
+				c := &client{t: t, cs: cs, id: fmt.Sprint("x", i%2), holder: fmt.Sprint("h", i/10)}
+				if i%7 == 0 {
+					q.do(func() {})
+					q.elect(nodes[i/7%2], i%2 == 0)
+				}
+				who := c.do(take(c.holder))
+				if c.err != nil {
+					continue
+				}
+				c.do(add(c.holder, who, 0, 1))
+				if c.err != nil {
+					continue
+				}
+				c.do(add(c.holder, who, 2))
+				commit := c.err == nil && i%3 > 0
+				c.do(end(c.holder, who, commit))
+				if c.err == nil {
+					told[fmt.Sprintf("%d/%d", who.Producer, who.Epoch)] = map[bool]string{true: "commit", false: "abort"}[commit]
+				}
+			}
+			time.Sleep(time.Hour) // what nobody has ended is aborted
+			synctest.Wait()
+			var did [3]map[string]string
+			for p := range did {
+				did[p] = map[string]string{}
+				for _, e := range w.events(fmt.Sprintf("t/%d", p)) {
+					verb, who, _ := strings.Cut(e, " ")
+					if verb == "open" {
+						require.NotContains(t, did[p], who, "opened after its end")
+						continue
+					}
+					require.NotContains(t, did[p], who, "ended twice")
+					did[p][who] = verb
+				}
+				require.Empty(t, w.places[fmt.Sprintf("t/%d", p)].open, "open for ever")
+			}
+			require.NotEmpty(t, told)
+			for who, verdict := range told {
+				require.Equal(t, verdict, did[0][who], "%s", who)
+				require.Equal(t, verdict, did[1][who], "%s", who)
+				if verdict == "commit" {
+					require.Equal(t, verdict, did[2][who], "%s", who)
+				}
+			}
+			for who, verdict := range did[0] {
+				require.Equal(t, verdict, did[1][who], "%s is torn", who)
+			}
+		})
+	}
+}
+
+// client asks whoever leads, again and again for a while.
+type client struct {
+	t      *testing.T
+	cs     []*Coordinator
+	id     string
+	holder string
+	err    error // of the last request
+}
+
+func (c *client) do(req Request) Response {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	for i := 0; ; i++ {
+		var a Response
+		a, c.err = c.cs[i%2].Do(ctx, c.id, req)
+		switch {
+		case c.err == nil, ctx.Err() != nil, errors.Is(c.err, record.ErrFenced), errors.Is(c.err, ErrEnded):
+			return a
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,61 @@
+// Package coordinator decides on transactions: who holds a transactional id,
+// which partitions and groups a transaction has touched, and how it ends.
+//
+// The rules are plain functions of the state, a request and the time; they
+// return the records to write and the answer. [State] is the fold of those
+// records. [Coordinator] is the shell around both: it runs a decision under the
+// fold, carries verdicts to the partitions, and keeps the deadlines.
+//
+// # States
+//
+//	                add                       end, take by another, timeout
+//	empty ────────────────────▶ ongoing ─────────────────────────▶ prepare commit
+//	  ▲                            ▲                               prepare abort
+//	  │ first take                 │ add                                 │ every participant
+//	 dead ◀── unused for long ── complete commit, complete abort ◀───────┘ has its marker
+//
+// A verdict is final when its prepare record is on a quorum. What follows is
+// repeated until it is done, by the next leader if need be. Dead is an id that
+// nothing is kept of: it was never used, or not for long.
+//
+// # An epoch for each transaction
+//
+// A transaction writes under a producer id and an epoch that no other
+// transaction has (KIP-890). Its markers carry the epoch after its own, which
+// is the one of the next transaction. So a partition that has seen the end of a
+// transaction refuses what is late of it, and a marker that is late cannot end
+// the transaction after: it only ends epochs below its own. Epochs are stored
+// in the same record as what they are for, so a log that takes no records uses
+// none up. Behind epoch 32,766 a new producer id begins at 0; 32,767 is left for
+// the last marker.
+//
+// # Fencing
+//
+// Each holder of a transactional id has a random name. A take by a new one ends
+// the transaction of the one before and fences it: every request names its
+// holder. A name that was replaced stays fenced, so a take that was delayed
+// does no harm. The names of the last 8 are kept.
+//
+// # Participants
+//
+// A partition or group is in the log before it hears of the transaction, so it
+// is certain to hear of the end. Only then the coordinator opens the transaction
+// there, and only there its batches are accepted.
+//
+// # Records
+//
+// All records of an id are in one partition of __transaction_state. The last
+// record of a key counts, one without a value deletes it. Keys and values are
+// JSON; a version, v, that is not known stops the fold, fields that are not
+// known are passed over. Times are ms since 1970.
+//
+//	key    {"k":"txn","id":"invoicing-1"}
+//	value  {"v":1,"state":"ongoing","pid":7,"epoch":3,"holder":"H2","past":["H1"],"timeout":60000,
+//	        "start":…,"updated":…,"partitions":{"invoices":[0,2]},"groups":["billing"],
+//	        "lastPid":7,"lastEpoch":2}
+//
+// epoch is the transaction's own; from prepare on the one of its markers, which
+// is the next transaction's. lastPid and lastEpoch are those of the transaction
+// that ended last, by which its end request is recognised when it comes again;
+// lastPid is -1 when there was none.
+package coordinator

@@ -1,0 +1,210 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+const (
+	// tryTimeout bounds one try to reach a participant: the node that it goes to
+	// may be cut off while another one leads already.
+	tryTimeout   = 5 * time.Second
+	firstBackoff = 10 * time.Millisecond
+	lastBackoff  = time.Second
+)
+
+// finisher carries one verdict to everybody who took part.
+type finisher struct {
+	over chan struct{} // closed when it is done, or given up
+	err  error         // why it was given up; read after over
+}
+
+// finish starts carrying the verdict on id, unless somebody does already.
+func (c *Coordinator) finish(id string) *finisher {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.finishing[id]; f != nil {
+		return f
+	}
+	f := &finisher{over: make(chan struct{})}
+	if c.closed {
+		f.err = record.ErrClosed
+		close(f.over)
+		return f
+	}
+	c.finishing[id] = f
+	c.wg.Go(func() {
+		f.err = c.carry(id)
+		c.mu.Lock()
+		delete(c.finishing, id)
+		c.mu.Unlock()
+		close(f.over)
+	})
+	return f
+}
+
+// finished waits until the verdict on id has reached everybody.
+func (c *Coordinator) finished(ctx context.Context, id string) error {
+	f := c.finish(id)
+	select {
+	case <-f.over:
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// carry sends the verdict on id until everybody has it, and writes that down. It
+// gives up when this node does not lead any more: the next leader begins anew.
+func (c *Coordinator) carry(id string) error {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+		done, err := c.carryOnce(id)
+		switch {
+		case err == nil && done:
+			return nil
+		case err != nil && (errors.Is(err, record.ErrNotLeader) || errors.Is(err, record.ErrClosed)):
+			return err
+		case err != nil:
+			c.logger.Warn("the end of a transaction is not written down yet, trying again", "id", id, "in", backoff, "err", err)
+		}
+		if err := c.pause(backoff); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Coordinator) carryOnce(id string) (done bool, err error) {
+	var t *transaction
+	var epoch record.LeaderEpoch
+	// A decision, though it writes nothing: a new leader must have caught up.
+	err = c.fold.Propose(c.life, func(e record.LeaderEpoch) ([]record.Record, error) {
+		t, epoch = c.state.transactions[id], e
+		return nil, nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if t == nil || !t.Status.prepared() {
+		return true, nil
+	}
+	m := Marker{Producer: t.Producer, Epoch: t.Epoch, Commit: t.Status == PrepareCommit, Coordinator: epoch}
+	if err := c.markAll(id, t, m); err != nil {
+		return false, err
+	}
+	return true, c.completed(id, Response{t.Producer, t.Epoch})
+}
+
+// completed writes down that everybody has the verdict.
+func (c *Coordinator) completed(id string, who Response) error {
+	fresh := record.NoProducerID
+	defer func() { c.giveBack(fresh) }()
+	for {
+		used := false
+		err := c.fold.Propose(c.life, func(record.LeaderEpoch) ([]record.Record, error) {
+			now := time.Now()
+			next, err := c.state.complete(id, who, fresh, now)
+			if err != nil || next == nil {
+				return nil, err
+			}
+			used = next.Producer == fresh
+			r, err := encode(now, id, next)
+			return []record.Record{r}, err
+		})
+		if !errors.Is(err, errNeedID) {
+			if used && (err == nil || errors.Is(err, record.ErrOutcomeUnknown)) {
+				fresh = record.NoProducerID
+			}
+			return err
+		}
+		if fresh, err = c.producerID(c.life); err != nil {
+			return err
+		}
+	}
+}
+
+// markAll returns when every participant has the marker.
+func (c *Coordinator) markAll(id string, t *transaction, m Marker) error {
+	ctx, cancel := context.WithCancel(c.life)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		first error
+	)
+	send := func(what string, once func(ctx context.Context) error) {
+		wg.Go(func() {
+			if err := c.repeat(ctx, id, what, m.Coordinator, once); err != nil {
+				mu.Lock()
+				if first == nil {
+					first = err
+				}
+				mu.Unlock()
+				cancel()
+			}
+		})
+	}
+	for _, tp := range t.sorted() {
+		send(tp.String(), func(ctx context.Context) error { return c.cfg.Participants.Mark(ctx, tp, m) })
+	}
+	for _, group := range t.Groups {
+		send("group "+group, func(ctx context.Context) error { return c.cfg.Participants.Settle(ctx, group, m) })
+	}
+	wg.Wait()
+	return first
+}
+
+// repeat does once until it succeeds, or this node does not lead in epoch any more.
+func (c *Coordinator) repeat(ctx context.Context, id, what string, epoch record.LeaderEpoch, once func(ctx context.Context) error) error {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		err := once(try)
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, record.ErrUnknownTopic): // what is gone has no readers
+			return nil
+		case errors.Is(err, record.ErrFenced): // a newer coordinator is at it
+			return &record.NotLeaderError{}
+		case ctx.Err() != nil:
+			return c.ended(ctx.Err())
+		}
+		if leads, err := c.cfg.Partition.Leading(); err != nil {
+			return err
+		} else if leads != epoch {
+			return &record.NotLeaderError{}
+		}
+		c.logger.Warn("a marker was not taken, trying again", "id", id, "to", what, "in", backoff, "err", err)
+		if err := sleep(ctx, backoff); err != nil {
+			return c.ended(err)
+		}
+	}
+}
+
+func (c *Coordinator) pause(d time.Duration) error {
+	if err := sleep(c.life, d); err != nil {
+		return record.ErrClosed
+	}
+	return nil
+}
+
+// ended says why a wait ended, if it was the coordinator's end.
+func (c *Coordinator) ended(err error) error {
+	if c.life.Err() != nil {
+		return record.ErrClosed
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
