@@ -30,7 +30,7 @@ func TestEveryNodeServesEveryPartition(t *testing.T) {
 		for _, id := range c.peers {
 			require.Equal(t, want, c.read(c.node(id), tp, 0, 3), "read through %s", id)
 			require.Equal(t, want[2:], c.read(c.node(id), tp, 2, 1), "read through %s", id)
-			start, high, err := c.node(id).Offsets(c.ctx(), tp)
+			start, high, err := c.node(id).Offsets(c.ctx(), tp, record.ReadUncommitted)
 			require.NoError(t, err)
 			require.Equal(t, []record.Offset{0, 3}, []record.Offset{start, high})
 		}
@@ -126,7 +126,7 @@ func TestCutOffLeaderHoldsNobodyForEver(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(c.ctx(), 50*time.Millisecond)
 	defer cancel()
-	_, _, err := c.node(old).Offsets(ctx, tp)
+	_, _, err := c.node(old).Offsets(ctx, tp, record.ReadUncommitted)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "the old leader cannot know")
 	require.ErrorContains(t, err, "offsets of orders/0")
 
@@ -353,7 +353,7 @@ func TestClosedNodeRefusesEveryCall(t *testing.T) {
 	_, partitions := n.Partitions(ctx, "orders")
 	_, appended := appendOnce(ctx, n, tp, testBatch(t, "x"), record.AckQuorum)
 	_, fetch := n.Fetch(ctx, tp, 0, 0, record.ReadCommitted)
-	_, _, offsets := n.Offsets(ctx, tp)
+	_, _, offsets := n.Offsets(ctx, tp, record.ReadUncommitted)
 	_, _, producer := n.NewProducer(ctx, "")
 	_, status := n.Status(ctx, "orders")
 	for i, err := range []error{create, topic, partitions, appended, fetch, offsets, producer, status, n.TransferLeadership(ctx, tp), n.WaitReady(ctx, "orders")} {

@@ -49,6 +49,7 @@ type answer struct {
 	Leader   string             `json:"leader,omitempty"`
 	Epoch    record.LeaderEpoch `json:"epoch,omitempty"`
 	Start    record.Offset      `json:"start,omitempty"`
+	Stable   record.Offset      `json:"stable,omitempty"`
 	High     record.Offset      `json:"high,omitempty"`
 	End      record.Offset      `json:"end,omitempty"`
 	Offset   record.Offset      `json:"offset,omitempty"`
@@ -143,11 +144,13 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 		return answer{}, err
 	}
 	s := rep.Status()
-	a := answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, High: s.HighWatermark, End: s.EndOffset}
+	a := answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, Stable: s.LastStableOffset, High: s.HighWatermark, End: s.EndOffset}
 	switch req.Op {
 	case opReady, opStatus:
 	case opOffsets:
-		a.Epoch, a.High, err = rep.Barrier(ctx)
+		if a.Epoch, a.High, err = rep.Barrier(ctx); err == nil {
+			a.Stable = min(a.High, rep.Status().LastStableOffset)
+		}
 	case opOffsetForTime:
 		a.Offset, err = answerOffsetForTime(ctx, rep, req.Time)
 	case opRetain, opPlanRetention:

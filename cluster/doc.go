@@ -49,7 +49,7 @@
 //	1 raft   package replica
 //	2 append topic id 16 | partition u32 | acks u8 | 0 0 0 | batch      base offset i64 | leader epoch i32 | duplicate u8
 //	3 fetch  topic id 16 | partition u32 | from i64 | max bytes u32 |   start i64 | last stable i64 |
-//	         wait ms u32 | isolation u8                                 high watermark i64 | batches
+//	         wait ms u32 | isolation u8                                 high watermark i64 | next i64 | batches
 //	4 other  JSON                                                       JSON
 //
 // An answer begins with a byte: 0, or 1 when an error follows as JSON: its

@@ -21,8 +21,9 @@ const (
 )
 
 // Fetch returns whole batches from the one that holds offset from, read at the
-// partition's leader: about maxBytes (default 1 MiB), but at least one. It
-// waits until there is one and looks for the new leader after a change, until
+// partition's leader: about maxBytes (default 1 MiB), but at least one, unless
+// all that is there was left out for iso: then Next has moved on. It
+// waits until there is something and looks for the new leader after a change, until
 // ctx ends. *record.OffsetRangeError if from lies outside the log.
 func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	ctx, leave, err := n.enter(ctx)
@@ -48,7 +49,7 @@ func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.
 		switch {
 		case err != nil:
 			return record.Fetched{}, err
-		case len(f.Batches) > 0:
+		case f.Next > from:
 			return f, nil
 		case ctx.Err() != nil:
 			return record.Fetched{}, gaveUp(ctx, what, nil)
@@ -63,7 +64,7 @@ func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetch
 		if rep == nil {
 			return record.Fetched{}, p.notLeader()
 		}
-		if f, err := p.read(rep, req); err != nil || len(f.Batches) > 0 {
+		if f, err := p.read(rep, req); err != nil || f.Next > req.from {
 			return f, err
 		}
 		return p.await(ctx, rep, req)
@@ -92,9 +93,9 @@ func (p *partition) read(rep *replica.Replica, req fetchRequest) (record.Fetched
 func (p *partition) await(ctx context.Context, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, req.wait)
 	defer cancel()
-	_ = rep.Wait(ctx, req.from) // the slice is over, or read says why
+	_ = rep.WaitReadable(ctx, req.from, req.iso) // the slice is over, or read says why
 	f, err := p.read(rep, req)
-	if hint, _ := p.leader(); err == nil && len(f.Batches) == 0 && hint.node != p.self {
+	if hint, _ := p.leader(); err == nil && f.Next == req.from && hint.node != p.self {
 		err = p.notLeader()
 	}
 	return f, err
@@ -121,7 +122,7 @@ func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply fun
 		return
 	}
 	f, err := p.read(rep, req)
-	if err != nil || len(f.Batches) > 0 {
+	if err != nil || f.Next > req.from {
 		respond(f, err)
 		return
 	}
@@ -140,9 +141,11 @@ func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply fun
 	}
 }
 
-// Offsets returns the log start offset and the high watermark. What was
-// acknowledged before the call lies below the high watermark it returns.
-func (n *Node) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+// Offsets returns the log start offset, and the last stable offset or, with
+// record.ReadUncommitted, the high watermark. What was acknowledged before the call
+// lies below the high watermark, and below the last stable offset if all
+// transactions that began before it have ended.
+func (n *Node) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, end record.Offset, err error) {
 	ctx, leave, err := n.enter(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -153,6 +156,9 @@ func (n *Node) Offsets(ctx context.Context, tp record.TopicPartition) (start, hi
 		return 0, 0, err
 	}
 	a, err := n.ask(ctx, p, fmt.Sprintf("offsets of %v", tp), request{Op: opOffsets})
+	if iso == record.ReadCommitted {
+		a.High = a.Stable
+	}
 	return a.Start, a.High, err
 }
 

@@ -33,7 +33,7 @@ const (
 	produceRequestSize = partitionKeySize + 4
 	produceAnswerSize  = 1 + 8 + 4 + 1
 	fetchRequestSize   = partitionKeySize + 8 + 4 + 4 + 1
-	fetchAnswerSize    = 1 + 8 + 8 + 8
+	fetchAnswerSize    = 1 + 8 + 8 + 8 + 8
 )
 
 // First byte of every answer.
@@ -152,6 +152,7 @@ func putFetchAnswer(f record.Fetched) [][]byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(f.StartOffset))
 	b = binary.BigEndian.AppendUint64(b, uint64(f.LastStableOffset))
 	b = binary.BigEndian.AppendUint64(b, uint64(f.HighWatermark))
+	b = binary.BigEndian.AppendUint64(b, uint64(f.Next))
 	bufs := append(make([][]byte, 0, 1+len(f.Batches)), b)
 	for _, batch := range f.Batches {
 		bufs = append(bufs, batch)
@@ -169,8 +170,9 @@ func getFetchAnswer(b []byte) (record.Fetched, error) {
 		StartOffset:      record.Offset(binary.BigEndian.Uint64(b)),
 		LastStableOffset: record.Offset(binary.BigEndian.Uint64(b[8:])),
 		HighWatermark:    record.Offset(binary.BigEndian.Uint64(b[16:])),
+		Next:             record.Offset(binary.BigEndian.Uint64(b[24:])),
 	}
-	for rest := b[24:]; len(rest) > 0; {
+	for rest := b[32:]; len(rest) > 0; {
 		var batch record.Batch
 		if batch, rest, err = record.Split(rest); err != nil {
 			return record.Fetched{}, err

@@ -45,6 +45,7 @@ func TestFetchFramesHoldWhatWasPutIn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, req, got)
 	for _, f := range []record.Fetched{
+		{StartOffset: 1, LastStableOffset: 2, HighWatermark: 3, Next: 2},
 		{StartOffset: 1, LastStableOffset: 2, HighWatermark: 3},
 		{Batches: []record.Batch{testBatch(t, "x", "y"), testBatch(t, "z")}, HighWatermark: 3},
 	} {

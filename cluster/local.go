@@ -17,7 +17,7 @@ type local struct {
 // Fetch waits until there is something to read.
 func (l local) Fetch(ctx context.Context, from record.Offset, maxBytes int) (record.Fetched, error) {
 	for {
-		f, err := l.rep.Read(from, maxBytes, record.ReadCommitted)
+		f, err := l.rep.Read(from, maxBytes, record.ReadUncommitted)
 		if err != nil || len(f.Batches) > 0 {
 			return f, err
 		}

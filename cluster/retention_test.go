@@ -159,7 +159,7 @@ func TestRetentionOnDemandThroughAnyNode(t *testing.T) {
 	done, err := c.node("c").Retain(c.ctx(), "orders")
 	require.NoError(t, err)
 	require.Equal(t, plans, done)
-	start, _, err := c.node("a").Offsets(c.ctx(), part("orders", 1))
+	start, _, err := c.node("a").Offsets(c.ctx(), part("orders", 1), record.ReadUncommitted)
 	require.NoError(t, err)
 	require.Equal(t, plans[1].Start, start)
 	done, err = c.node("a").Retain(c.ctx(), "orders")

@@ -22,10 +22,10 @@ type PartitionStatus struct {
 	Leader    string             // "" when it is not known
 	Epoch     record.LeaderEpoch // of that leader
 	Replicas  []string           // the nodes that hold it; the first one should lead
-	// StartOffset <= HighWatermark <= EndOffset; all are record.NoOffset when
-	// no leader answered.
-	StartOffset, HighWatermark, EndOffset record.Offset
-	Err                                   error // why no leader answered
+	// StartOffset <= LastStableOffset <= HighWatermark <= EndOffset; all are
+	// record.NoOffset when no leader answered.
+	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
+	Err                                                     error // why no leader answered
 }
 
 // Status returns the state of each partition of a topic. A partition whose
@@ -56,7 +56,7 @@ func (n *Node) Status(ctx context.Context, topic string) (TopicStatus, error) {
 func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) PartitionStatus {
 	s := PartitionStatus{
 		Partition:   tp.Partition,
-		StartOffset: record.NoOffset, HighWatermark: record.NoOffset, EndOffset: record.NoOffset,
+		StartOffset: record.NoOffset, LastStableOffset: record.NoOffset, HighWatermark: record.NoOffset, EndOffset: record.NoOffset,
 	}
 	p, err := n.known(tp)
 	if err != nil {
@@ -72,7 +72,7 @@ func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) Pa
 		return s
 	}
 	s.Leader, s.Epoch = a.Leader, a.Epoch
-	s.StartOffset, s.HighWatermark, s.EndOffset = a.Start, a.High, a.End
+	s.StartOffset, s.LastStableOffset, s.HighWatermark, s.EndOffset = a.Start, a.Stable, a.High, a.End
 	return s
 }
 

@@ -34,7 +34,7 @@ func (c *cursor) fetch(ctx context.Context) (chunk, error) {
 		if err != nil {
 			return chunk{}, err
 		}
-		if len(f.Batches) == 0 {
+		if len(f.Batches) == 0 && f.Next <= c.pos {
 			if err := ctx.Err(); err != nil {
 				return chunk{}, err
 			}
@@ -45,7 +45,10 @@ func (c *cursor) fetch(ctx context.Context) (chunk, error) {
 				return chunk{}, err
 			}
 		}
-		next := f.Batches[len(f.Batches)-1].NextOffset()
+		next := f.Next
+		if n := len(f.Batches); n > 0 {
+			next = max(next, f.Batches[n-1].NextOffset())
+		}
 		if next <= c.pos {
 			return chunk{}, &record.BatchError{
 				BaseOffset: f.Batches[0].BaseOffset(),

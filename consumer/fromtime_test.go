@@ -67,9 +67,9 @@ type afterOffsets struct {
 	then func()
 }
 
-func (s *afterOffsets) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+func (s *afterOffsets) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, high record.Offset, err error) {
 	defer s.then()
-	return s.memory.Offsets(ctx, tp)
+	return s.memory.Offsets(ctx, tp, iso)
 }
 
 type afterTime struct {

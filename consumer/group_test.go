@@ -587,11 +587,11 @@ type lame struct {
 	err error
 }
 
-func (l lame) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+func (l lame) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, high record.Offset, err error) {
 	if tp.Partition == 0 {
 		return 0, 0, l.err
 	}
-	return l.memory.Offsets(ctx, tp)
+	return l.memory.Offsets(ctx, tp, iso)
 }
 
 func TestGivingUpDoesNotWaitForTheNextHeartbeat(t *testing.T) {

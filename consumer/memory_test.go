@@ -55,7 +55,7 @@ func (m memory) Partitions(_ context.Context, topic string) (int, error) {
 	return len(m[topic]), nil
 }
 
-func (m memory) Offsets(_ context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+func (m memory) Offsets(_ context.Context, tp record.TopicPartition, _ record.Isolation) (start, high record.Offset, err error) {
 	p, err := m.find(tp)
 	if err != nil {
 		return 0, 0, err

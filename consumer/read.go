@@ -198,7 +198,7 @@ func (r *reader) span(ctx context.Context, tp record.TopicPartition) (span, erro
 		cursor: cursor{src: r.src, tp: tp, maxBytes: r.cfg.maxBytes, iso: r.cfg.iso},
 		end:    record.NoOffset,
 	}
-	start, high, err := r.src.Offsets(ctx, tp)
+	start, high, err := r.src.Offsets(ctx, tp, r.cfg.iso)
 	if err != nil {
 		return s, place(tp, err)
 	}

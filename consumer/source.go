@@ -18,8 +18,9 @@ type Source interface {
 	// returns soon after ctx ends. That a message was lost on the way, it must
 	// notice by itself. An empty answer makes the reader ask again.
 	Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error)
-	// Offsets returns the first readable offset and the high watermark.
-	Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error)
+	// Offsets returns the first readable offset and the end: the last stable
+	// offset, or with record.ReadUncommitted the high watermark.
+	Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, end record.Offset, err error)
 	// OffsetForTime returns the offset of the first readable record, in offset
 	// order, whose time is t or later; false if there is none.
 	OffsetForTime(ctx context.Context, tp record.TopicPartition, t time.Time) (record.Offset, bool, error)

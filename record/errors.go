@@ -36,6 +36,11 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrCorrupt matches *BatchError and every other error about bytes that are not what was written.
 	ErrCorrupt = errors.New("corrupt")
+	// ErrNotInTransaction matches *TransactionError. Nothing was written.
+	ErrNotInTransaction = errors.New("not in the transaction")
+	// ErrPending: a transaction that is still open is in the way. Nothing was done;
+	// retry when it has ended.
+	ErrPending = errors.New("a transaction is in the way")
 	// ErrInvalid: an argument makes no sense. Nothing was done.
 	ErrInvalid = errors.New("invalid argument")
 )
@@ -115,6 +120,25 @@ func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
 func (e *FencedError) Error() string {
 	return fmt.Sprintf("%s has epoch %d, now %d counts: a newer one has taken over", e.What, e.Have, e.Want)
+}
+
+// TransactionError says that a batch does not belong to the transaction that its
+// producer has open in the partition now: none is, or the batch stands outside.
+type TransactionError struct {
+	TopicPartition
+	Producer ProducerID
+	Epoch    ProducerEpoch
+	Open     bool // the producer has a transaction open there, and the batch is not in it
+}
+
+// Is reports whether target is ErrNotInTransaction.
+func (e *TransactionError) Is(target error) bool { return target == ErrNotInTransaction }
+
+func (e *TransactionError) Error() string {
+	if e.Open {
+		return fmt.Sprintf("%v: producer %d epoch %d wrote outside of its open transaction", e.TopicPartition, e.Producer, e.Epoch)
+	}
+	return fmt.Sprintf("%v: producer %d epoch %d has no transaction open here; add the partition first", e.TopicPartition, e.Producer, e.Epoch)
 }
 
 // OutOfOrderError says that a batch does not follow the last one of its producer.

@@ -173,10 +173,13 @@ const (
 
 // Fetched is what one read of a partition returned.
 type Fetched struct {
-	// Batches are whole, in order and without a gap; the first may begin below
-	// the offset asked for. Empty when nothing is readable there yet. They
-	// belong to the caller.
+	// Batches are whole and in order; the first may begin below the offset asked
+	// for. With ReadCommitted those of aborted transactions and markers are left
+	// out. They belong to the caller.
 	Batches []Batch
+	// Next is where the next read goes on: everything below it is in Batches or
+	// was left out. The offset asked for when nothing is readable there yet.
+	Next Offset
 	// StartOffset <= LastStableOffset <= HighWatermark, as the replica knew them.
 	StartOffset, LastStableOffset, HighWatermark Offset
 }

@@ -59,7 +59,7 @@ type proposal struct {
 // *record.NotLeaderError, record.ErrOverloaded, record.ErrClosed,
 // *record.TooLargeError, *record.BatchError, *record.NotEnoughReplicasError (look
 // at Appended), *record.FencedError,
-// *record.OutOfOrderError, record.ErrDuplicate and those of the disk mean that
+// *record.OutOfOrderError, *record.TransactionError, record.ErrDuplicate and those of the disk mean that
 // nothing was written; *record.OutcomeUnknownError means nobody knows.
 func (r *Replica) Append(ctx context.Context, b record.Batch, opt AppendOptions, done func(record.Appended, error)) {
 	if err := r.admit(ctx, b, opt); err != nil {
@@ -91,6 +91,9 @@ func (r *Replica) admit(ctx context.Context, b record.Batch, opt AppendOptions) 
 	}
 	if err := b.Check(); err != nil {
 		return err
+	}
+	if b.IsControl() {
+		return fmt.Errorf("%v: %w: control batches are the replicas' own", r.cfg.TopicPartition, record.ErrInvalid)
 	}
 	// Only compaction may leave gaps between offsets, and an empty batch none.
 	if n := int64(b.NextOffset() - b.BaseOffset()); b.Count() == 0 || int64(b.Count()) != n {
@@ -166,10 +169,14 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 	case p.opt.Epoch > 0 && p.opt.Epoch != epoch:
 		p.verdict = verdict{err: &record.NotLeaderError{TopicPartition: r.cfg.TopicPartition, Leader: r.cfg.Node, Epoch: epoch}}
 	case !isCommand(p.data):
-		p.verdict = r.producers.check(p.data, end)
+		p.verdict = r.judge(p.data, epoch, end)
 		var order *record.OutOfOrderError
 		if errors.As(p.verdict.err, &order) {
 			order.TopicPartition = r.cfg.TopicPartition
+		}
+		var transaction *record.TransactionError
+		if errors.As(p.verdict.err, &transaction) {
+			transaction.TopicPartition = r.cfg.TopicPartition
 		}
 	}
 	p.placed = true
@@ -189,6 +196,7 @@ func (r *Replica) unstage(end record.Offset, proposals []*proposal, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.producers.cut(max(end, r.folded))
+	r.transactions.cut(max(end, r.folded))
 	for _, p := range proposals {
 		if p.placed = lost && p.verdict.accepted(); !p.placed {
 			p.verdict = verdict{}

@@ -112,7 +112,7 @@ func encodeCheckpoint(meta *raft.SnapshotMeta, state []byte) ([]byte, error) {
 // be told what came before: the membership is in a file of its own.
 func (c *checkpoints) replay(founders raft.Configuration, logger *slog.Logger) state {
 	b := c.log.Bounds()
-	s := state{entry: uint64(b.First) - 1, term: b.PrevTerm, high: b.Start, folded: b.Start, start: b.Start, producers: producers{}}
+	s := state{entry: uint64(b.First) - 1, term: b.PrevTerm, high: b.Start, folded: b.Start, start: b.Start, producers: producers{}, transactions: newTransactions()}
 	c.meta, c.state = nil, nil
 	if s.entry > 0 {
 		c.meta = &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: "replay", Index: s.entry, Term: s.term}

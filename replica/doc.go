@@ -40,10 +40,25 @@
 // removed and does not know it asks for votes in vain: the others know no such
 // member, and no term rises.
 //
+// # Transactions
+//
+// A transactional batch is taken only into a transaction that is open in the
+// partition: one that has a batch in the log already, or one that the coordinator
+// has opened with OpenTransaction in this leader's memory (KIP-890: a batch that is
+// late, or of a transaction nobody will end, would else stay open for ever). A marker
+// ends it: a control batch whose epoch is above the transaction's, so that it fences
+// what is late, takes effect once, and cannot hit the transaction after. Both are
+// decided in StoreLogs, like sequences.
+//
+// The last stable offset is the first offset of the oldest open transaction, else
+// the high watermark. Readers of committed records see nothing at or above it; below
+// it, batches of aborted transactions are left out. Which these are is a part of the
+// state: two offsets for each, until the log start has passed them.
+//
 // # Retention
 //
 // What is forgotten is decided once: the leader plans by its own segments, below
-// its high watermark, and appends a trim, a command that all replicas apply. The
+// its last stable offset, and appends a trim, a command that all replicas apply. The
 // log start offset is what was decided, exactly, also inside a batch; reads below
 // it are refused at once. Each replica removes its own segments that lie wholly
 // below, oldest first, when its checkpoint covers them.
@@ -57,7 +72,7 @@
 // # Files
 //
 // Beside the segments of package log lies "checkpoint": the state (high
-// watermark, producers' last batches) at one committed entry. It is derived and
+// watermark, producers' last batches, transactions) at one committed entry. It is derived and
 // bounds the replay of a restart; its layout stands in checkpoint.go and
 // state.go. "members" is the membership as of the checkpoint, for the day that is
 // damaged and the log has been trimmed (membersfile.go). Terms and votes of all groups of a node are in one file (Stable);

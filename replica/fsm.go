@@ -38,6 +38,11 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 		b := record.Batch(l.Data)
 		high = int64(b.NextOffset())
 		r.producers.commit(b.ProducerID(), record.Offset(high))
+		if b.NextOffset() > r.folded {
+			if s, ok := r.transactions.apply(b); ok {
+				r.aborted.add(s)
+			}
+		}
 	}
 	if last := logs[len(logs)-1]; last.Index > r.applied.Load() {
 		r.applied.Store(last.Index)
@@ -48,6 +53,7 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 		r.want(choreCheckpoint)
 	}
 	moved := high != r.high.Swap(high)
+	r.lastStable.Store(int64(r.transactions.stable(record.Offset(high)))) // behind it, so it never lies above
 	r.mu.Unlock()
 	if moved {
 		r.moved.fire()
@@ -65,6 +71,7 @@ func (m machine) command(l *raft.Log) {
 	}
 	if int64(start) > r.start.Load() {
 		r.start.Store(int64(start))
+		r.aborted.trim(start)
 		r.want(choreTrim)
 	}
 }

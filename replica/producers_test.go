@@ -105,7 +105,14 @@ func TestStateSurvivesItsBytes(t *testing.T) {
 	}
 	p.add(batchOf(t, 4, 0, 0, 1, 21))
 	p.commit(9, 21)
-	in := state{entry: 9, term: 3, high: 21, folded: 21, start: 4, producers: p} // offset 21 is not committed
+	txs := newTransactions()
+	txs.applied[9] = transactional{epoch: 2, coordinator: 4, first: 18, last: 3, time: 1e12}
+	txs.applied[5] = transactional{epoch: 7, coordinator: 4, first: record.NoOffset, last: 20, time: 1e12}
+	txs.open[9] = true
+	in := state{
+		entry: 9, term: 3, high: 21, folded: 21, start: 4, producers: p, // offset 21 is not committed
+		transactions: txs, aborted: map[record.ProducerID][]span{5: {{5, 4, 6}, {5, 10, 20}}, 6: {{6, 0, 19}}},
+	}
 	b := in.encode()
 	got, err := decodeState(b)
 	require.NoError(t, err)

@@ -8,12 +8,14 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// Read returns whole batches from the one that holds offset from, below the high
-// watermark, of about maxBytes but at least one if there is one. It never waits:
-// at the high watermark it returns none. Any replica may be read, a follower is
-// a little behind. *record.OffsetRangeError if from is below the log start, or
-// above the end on the leader. The log start may lie inside a batch: the batch
-// that holds it is returned whole, and the reader passes over what lies below.
+// Read returns whole batches from the one that holds offset from, of about
+// maxBytes but at least one if there is one. With ReadCommitted they lie below the
+// last stable offset, and what was aborted is left out, as are markers: there may be
+// none though Next has moved on. With ReadUncommitted they lie below the high
+// watermark. It never waits. Any replica may be read, a follower is a little behind.
+// *record.OffsetRangeError if from is below the log start, or above the end on the
+// leader. The log start may lie inside a batch: the batch that holds it is returned
+// whole, and the reader passes over what lies below.
 func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	if from < 0 {
 		return record.Fetched{}, fmt.Errorf("%v: %w: offset %d is negative", r.cfg.TopicPartition, record.ErrInvalid, from)
@@ -22,22 +24,39 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 		return record.Fetched{}, err
 	}
 	start := r.startOffset()
-	high := record.Offset(r.high.Load())
+	bound := r.bound(iso)
+	f := record.Fetched{Next: from, StartOffset: start, LastStableOffset: r.bound(record.ReadCommitted)}
+	f.HighWatermark = record.Offset(r.high.Load())
 	b := r.store.log.Bounds()
-	f := record.Fetched{StartOffset: start, LastStableOffset: high, HighWatermark: high}
 	// A leader's log holds all that is committed; a follower may be behind.
 	if from < start || from > b.End && r.leads() {
-		return record.Fetched{}, &record.OffsetRangeError{TopicPartition: r.cfg.TopicPartition, Offset: from, Start: start, End: high}
+		return record.Fetched{}, &record.OffsetRangeError{TopicPartition: r.cfg.TopicPartition, Offset: from, Start: start, End: f.HighWatermark}
 	}
-	if from >= high {
+	if from >= bound {
 		return f, nil
 	}
-	var err error
-	f.Batches, err = r.store.log.Read(from, high, maxBytes)
+	batches, err := r.store.log.Read(from, bound, maxBytes)
 	if rangeErr := (*record.OffsetRangeError)(nil); errors.As(err, &rangeErr) {
 		rangeErr.TopicPartition = r.cfg.TopicPartition
 	}
-	return f, err
+	if err != nil || len(batches) == 0 {
+		return f, err
+	}
+	f.Next = batches[len(batches)-1].NextOffset()
+	if iso == record.ReadCommitted {
+		batches = r.aborted.committed(batches)
+	}
+	f.Batches = batches
+	return f, nil
+}
+
+// bound returns the offset below which there is something to read. Load the high
+// watermark afterwards if both are needed: the last stable offset never lies above.
+func (r *Replica) bound(iso record.Isolation) record.Offset {
+	if iso == record.ReadUncommitted {
+		return record.Offset(r.high.Load())
+	}
+	return record.Offset(r.lastStable.Load())
 }
 
 // CaughtUp reports whether this leader's high watermark has passed all that
@@ -51,9 +70,14 @@ func (r *Replica) CaughtUp() bool {
 // Wait returns when the high watermark is above from. Otherwise it returns the
 // ctx's error, record.ErrClosed, or why the replica has stopped.
 func (r *Replica) Wait(ctx context.Context, from record.Offset) error {
+	return r.WaitReadable(ctx, from, record.ReadUncommitted)
+}
+
+// WaitReadable returns when Read has something at from for iso. It fails as Wait does.
+func (r *Replica) WaitReadable(ctx context.Context, from record.Offset, iso record.Isolation) error {
 	for {
 		moved := r.moved.wait()
-		if record.Offset(r.high.Load()) > from {
+		if r.bound(iso) > from {
 			return nil
 		}
 		if err := r.stopped(); err != nil {

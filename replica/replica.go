@@ -42,6 +42,9 @@ type Replica struct {
 	high    atomic.Int64  // high watermark: everything below is committed and applied
 	applied atomic.Uint64 // the last entry applied
 
+	lastStable atomic.Int64 // last stable offset: below it no transaction is open
+	aborted    aborted
+
 	start atomic.Int64 // log start offset that was decided; segments may begin below
 	since atomic.Int64 // where the log ended when its newest term began
 
@@ -59,7 +62,8 @@ type Replica struct {
 	closed       bool
 	appliedTerm  uint64 // of the last entry applied
 	producers    producers
-	folded       record.Offset // batches below it are in producers, whether stored here or not
+	transactions transactions
+	folded       record.Offset // batches below it are in producers and transactions, whether stored here or not
 	proposals    map[uint64]*proposal
 	nextProposal uint64
 	queue        []*proposal // wait for room in Raft
@@ -86,7 +90,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg: cfg, started: make(chan struct{}),
-		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, proposals: map[uint64]*proposal{},
+		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, transactions: newTransactions(), proposals: map[uint64]*proposal{},
 	}
 	r.store = &store{rep: r, log: l}
 	if err := r.open(); err != nil {
@@ -177,7 +181,9 @@ func (r *Replica) adopt(s state) {
 	r.high.Store(int64(s.high))
 	r.start.Store(int64(s.start))
 	r.applied.Store(s.entry)
-	r.appliedTerm, r.folded, r.producers = s.term, s.folded, s.producers
+	r.appliedTerm, r.folded, r.producers, r.transactions = s.term, s.folded, s.producers, s.transactions
+	r.aborted.replace(s.aborted)
+	r.lastStable.Store(int64(r.transactions.stable(s.high)))
 }
 
 // state returns what was applied so far. r.mu is held.
@@ -186,6 +192,7 @@ func (r *Replica) state() state {
 	return state{
 		entry: r.applied.Load(), term: r.appliedTerm, high: high, folded: max(high, r.folded),
 		start: record.Offset(r.start.Load()), producers: r.producers,
+		transactions: r.transactions, aborted: r.aborted.all(),
 	}
 }
 
@@ -193,6 +200,7 @@ func (r *Replica) state() state {
 func (r *Replica) remember(b record.Batch) {
 	if b.NextOffset() > r.folded {
 		r.producers.add(b)
+		r.transactions.add(b)
 	}
 }
 
@@ -360,22 +368,23 @@ type Status struct {
 	Node   string             // this replica's
 	Leader string             // "" when it knows of none
 	Epoch  record.LeaderEpoch // the newest it knows of
-	// StartOffset <= HighWatermark <= EndOffset, of this replica's log.
-	StartOffset, HighWatermark, EndOffset record.Offset
-	SizeBytes                             int64
-	Replicas                              []ReplicaStatus // as the leader knows them; nil on others
-	Err                                   error           // why it has stopped by itself; nil while it runs
+	// StartOffset <= LastStableOffset <= HighWatermark <= EndOffset, of this replica's log.
+	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
+	SizeBytes                                               int64
+	Replicas                                                []ReplicaStatus // as the leader knows them; nil on others
+	Err                                                     error           // why it has stopped by itself; nil while it runs
 }
 
 // Status returns the state of this moment.
 func (r *Replica) Status() Status {
 	node, epoch := r.Leader()
 	start := r.startOffset()
+	stable := r.bound(record.ReadCommitted)
 	high := record.Offset(r.high.Load()) // before the bounds: the end never lies below it
 	b := r.store.log.Bounds()
 	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
-		StartOffset: start, HighWatermark: high, EndOffset: b.End,
+		StartOffset: start, LastStableOffset: stable, HighWatermark: high, EndOffset: b.End,
 		SizeBytes: r.store.log.Size(),
 	}
 	if r.leads() {

@@ -17,7 +17,7 @@ func (r *Replica) PlanRetention(ctx context.Context, keep log.Retention) (log.Pl
 	if node, _ := r.Leader(); node != r.cfg.Node {
 		return log.Plan{}, r.notLeader()
 	}
-	plan, err := r.store.log.PlanRetention(ctx, keep, record.Offset(r.high.Load()))
+	plan, err := r.store.log.PlanRetention(ctx, keep, record.Offset(r.lastStable.Load()))
 	if err != nil {
 		return log.Plan{}, err
 	}

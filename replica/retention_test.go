@@ -73,7 +73,7 @@ type source struct{ rep *host }
 
 func (s source) Partitions(context.Context, string) (int, error) { return 1, nil }
 
-func (s source) Offsets(context.Context, record.TopicPartition) (start, high record.Offset, err error) {
+func (s source) Offsets(context.Context, record.TopicPartition, record.Isolation) (start, high record.Offset, err error) {
 	st := s.rep.Status()
 	return st.StartOffset, st.HighWatermark, nil
 }
@@ -83,7 +83,7 @@ func (s source) OffsetForTime(context.Context, record.TopicPartition, time.Time)
 }
 
 func (s source) Fetch(ctx context.Context, _ record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
-	if err := s.rep.Wait(ctx, from); err != nil {
+	if err := s.rep.WaitReadable(ctx, from, iso); err != nil {
 		return record.Fetched{}, err
 	}
 	return s.rep.Read(from, maxBytes, iso)

@@ -13,10 +13,16 @@ import (
 // themselves. It is what a checkpoint holds and what a follower is sent that is
 // behind the log start. Its bytes, with big-endian integers:
 //
-//	version u32 = 1 | flags u8 (1: anchor) | entry u64 | term u64 | high watermark i64 |
+//	version u32 = 2 | flags u8 (1: anchor) | entry u64 | term u64 | high watermark i64 |
 //	folded i64 | log start i64 | producers u32
 //	producer: id i64 | batches u8
 //	batch:    epoch i16 | first sequence i32 | last sequence i32 | base offset i64 | timestamp i64
+//	transactional u32
+//	transactional: producer id i64 | epoch i32 | coordinator epoch i32 | first offset of the
+//	          open transaction i64, -1 for none | offset of the last marker i64, -1 | timestamp i64
+//	aborted u32
+//	aborted:  producer id i64 | transactions u32
+//	transaction: first offset i64 | offset of the marker i64
 //
 // A checkpoint is the state at one entry, and folded == high. An anchor is made
 // for a follower that needs entries the leader has trimmed. It tells where the
@@ -31,10 +37,12 @@ type state struct {
 	high, folded record.Offset
 	start        record.Offset // log start offset
 	producers    producers
+	transactions transactions
+	aborted      map[record.ProducerID][]span
 }
 
 const (
-	stateVersion = 1
+	stateVersion = 2
 	flagAnchor   = 1
 )
 
@@ -66,7 +74,8 @@ func (s *state) encode() []byte {
 		}
 	}
 	binary.BigEndian.PutUint32(b[count:], n)
-	return b
+	b = s.transactions.encode(b)
+	return encodeSpans(b, s.aborted)
 }
 
 func decodeState(b []byte) (state, error) {
@@ -89,5 +98,7 @@ func decodeState(b []byte) (state, error) {
 		}
 		s.producers[id] = refs
 	}
+	s.transactions = decodeTransactions(&d)
+	s.aborted = decodeSpans(&d)
 	return s, d.end()
 }

@@ -34,7 +34,7 @@ func decodeTrim(b []byte) (record.Offset, error) {
 // TrimTo moves the log start offset up to offset, on all replicas, and returns
 // it once the quorum has decided. Records below are not readable from then on;
 // the disk space of whole segments follows soon. The log start never passes the
-// high watermark and never goes back. Only the leader trims; errors are those of
+// last stable offset and never goes back. Only the leader trims; errors are those of
 // Append.
 func (r *Replica) TrimTo(ctx context.Context, offset record.Offset) (record.Offset, error) {
 	if offset < 0 {
@@ -43,7 +43,7 @@ func (r *Replica) TrimTo(ctx context.Context, offset record.Offset) (record.Offs
 	if node, _ := r.Leader(); node != r.cfg.Node {
 		return 0, r.notLeader()
 	}
-	offset = min(offset, record.Offset(r.high.Load()))
+	offset = min(offset, record.Offset(r.lastStable.Load()))
 	if start := r.startOffset(); offset <= start {
 		return start, nil
 	}

@@ -59,6 +59,13 @@ func putU64(b []byte, vs ...uint64) []byte {
 	return b
 }
 
+func putU32(b []byte, vs ...uint32) []byte {
+	for _, v := range vs {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
 func putFlags(b []byte, set bool, flag byte) []byte {
 	if !set {
 		flag = 0

@@ -81,12 +81,12 @@ func (c *client) Fetch(ctx context.Context, tp record.TopicPartition, from recor
 	return f, elsewhere(err)
 }
 
-func (c *client) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+func (c *client) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, high record.Offset, err error) {
 	n, err := c.node()
 	if err != nil {
 		return 0, 0, err
 	}
-	start, high, err = n.Offsets(ctx, tp)
+	start, high, err = n.Offsets(ctx, tp, iso)
 	return start, high, elsewhere(err)
 }
 
@@ -123,9 +123,9 @@ func (w watched) Fetch(ctx context.Context, tp record.TopicPartition, from recor
 	return f, err
 }
 
-func (w watched) Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+func (w watched) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, high record.Offset, err error) {
 	floor := w.history.floor(tp)
-	start, high, err = w.Source.Offsets(ctx, tp)
+	start, high, err = w.Source.Offsets(ctx, tp, iso)
 	if err == nil {
 		w.history.ended(w.who, tp, floor, high)
 	}

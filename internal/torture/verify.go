@@ -69,7 +69,7 @@ func (f *fleet) highs(ctx context.Context) (map[record.TopicPartition]record.Off
 	for _, tp := range partitions() {
 		for i, n := range f.running() {
 			floor := f.history.floor(tp)
-			_, high, err := n.Offsets(ctx, tp)
+			_, high, err := n.Offsets(ctx, tp, record.ReadUncommitted)
 			if err != nil {
 				return nil, err
 			}
@@ -194,7 +194,7 @@ func (f *fleet) replicated(ctx context.Context, highs map[record.TopicPartition]
 		}
 		for p := range count {
 			tp := record.TopicPartition{Topic: topic, Partition: int32(p)}
-			_, high, err := n.Offsets(ctx, tp)
+			_, high, err := n.Offsets(ctx, tp, record.ReadUncommitted)
 			if err != nil {
 				return nil, err
 			}

@@ -14,27 +14,16 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// Marker is a verdict on its way to the participants.
-type Marker struct {
-	Producer record.ProducerID
-	// Epoch is above the transaction's: the marker ends every epoch below it.
-	Epoch  record.ProducerEpoch
-	Commit bool
-	// Coordinator is the leader epoch of who sends it. Participants refuse one
-	// below what they have seen.
-	Coordinator record.LeaderEpoch
-}
-
 // Participants are the partitions and groups of the cluster. Each call finds the
 // right node and tries again until ctx ends. It must be safe to repeat.
 type Participants interface {
 	// Open lets the transaction write to tp from now on. *record.FencedError if
 	// it has ended there already.
 	Open(ctx context.Context, tp record.TopicPartition, producer record.ProducerID, epoch record.ProducerEpoch) error
-	// Mark ends it there. record.ErrUnknownTopic: there is no such partition (any more).
-	Mark(ctx context.Context, tp record.TopicPartition, m Marker) error
+	// Mark ends it there. *record.FencedError: a newer coordinator has been there. record.ErrUnknownTopic: there is no such partition (any more).
+	Mark(ctx context.Context, tp record.TopicPartition, m record.Marker) error
 	// Settle ends it in a group: its pending offsets count, or are forgotten.
-	Settle(ctx context.Context, group string, m Marker) error
+	Settle(ctx context.Context, group string, m record.Marker) error
 }
 
 // Config says which transactions a coordinator keeps. Partition, Participants,

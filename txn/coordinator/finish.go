@@ -91,7 +91,7 @@ func (c *Coordinator) carryOnce(id string) (done bool, err error) {
 	if t == nil || !t.Status.prepared() {
 		return true, nil
 	}
-	m := Marker{Producer: t.Producer, Epoch: t.Epoch, Commit: t.Status == PrepareCommit, Coordinator: epoch}
+	m := record.Marker{Producer: t.Producer, Epoch: t.Epoch, Commit: t.Status == PrepareCommit, Coordinator: epoch}
 	if err := c.markAll(id, t, m); err != nil {
 		return false, err
 	}
@@ -127,7 +127,7 @@ func (c *Coordinator) completed(id string, who Response) error {
 }
 
 // markAll returns when every participant has the marker.
-func (c *Coordinator) markAll(id string, t *transaction, m Marker) error {
+func (c *Coordinator) markAll(id string, t *transaction, m record.Marker) error {
 	ctx, cancel := context.WithCancel(c.life)
 	defer cancel()
 	var (

@@ -71,15 +71,15 @@ func (w *world) Open(_ context.Context, tp record.TopicPartition, id record.Prod
 	})
 }
 
-func (w *world) Mark(_ context.Context, tp record.TopicPartition, m Marker) error {
+func (w *world) Mark(_ context.Context, tp record.TopicPartition, m record.Marker) error {
 	return w.mark(tp.String(), m)
 }
 
-func (w *world) Settle(_ context.Context, group string, m Marker) error {
+func (w *world) Settle(_ context.Context, group string, m record.Marker) error {
 	return w.mark("group "+group, m)
 }
 
-func (w *world) mark(name string, m Marker) error {
+func (w *world) mark(name string, m record.Marker) error {
 	return w.at(name, "mark", func(p *place) error {
 		if m.Coordinator < p.coord {
 			return &record.FencedError{What: "coordinator", Have: int64(m.Coordinator), Want: int64(p.coord)}
