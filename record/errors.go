@@ -148,13 +148,20 @@ type OutOfOrderError struct {
 	Epoch    ProducerEpoch
 	Got      Sequence
 	Want     Sequence
+	// Unknown says that the partition knows nothing of the producer: it has not
+	// written here, or so long ago that it was forgotten. Kafka's UNKNOWN_PRODUCER_ID.
+	Unknown bool
 }
 
 // Is reports whether target is ErrOutOfOrder.
 func (e *OutOfOrderError) Is(target error) bool { return target == ErrOutOfOrder }
 
 func (e *OutOfOrderError) Error() string {
-	return fmt.Sprintf("%v: producer %d epoch %d sent sequence %d, want %d", e.TopicPartition, e.Producer, e.Epoch, e.Got, e.Want)
+	why := ""
+	if e.Unknown {
+		why = ": it is not known here, or not any more"
+	}
+	return fmt.Sprintf("%v: producer %d epoch %d sent sequence %d, want %d%s", e.TopicPartition, e.Producer, e.Epoch, e.Got, e.Want, why)
 }
 
 // NotEnoughReplicasError says that fewer replicas than AckAll asks for are in

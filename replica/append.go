@@ -169,7 +169,7 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 	case p.opt.Epoch > 0 && p.opt.Epoch != epoch:
 		p.verdict = verdict{err: &record.NotLeaderError{TopicPartition: r.cfg.TopicPartition, Leader: r.cfg.Node, Epoch: epoch}}
 	case !isCommand(p.data):
-		p.verdict = r.judge(p.data, epoch, end)
+		p.verdict = r.judge(p.data, epoch)
 		var order *record.OutOfOrderError
 		if errors.As(p.verdict.err, &order) {
 			order.TopicPartition = r.cfg.TopicPartition

@@ -6,6 +6,7 @@ package replica
 const (
 	choreCheckpoint = 1 << iota
 	choreTrim
+	choreForget
 	choreRunning // somebody does them
 )
 
@@ -24,6 +25,9 @@ func (r *Replica) want(chores uint32) {
 			}
 			if todo&choreCheckpoint != 0 {
 				r.checkpoint()
+			}
+			if todo&choreForget != 0 {
+				r.forgetProducers()
 			}
 			r.trimSegments() // after a checkpoint more may go
 		}

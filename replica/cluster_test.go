@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -52,6 +54,8 @@ type trio struct {
 	segment int64
 	lag     time.Duration
 	inSync  int
+	expiry  time.Duration // of producers
+	most    int           // producers
 }
 
 // host is what one node runs.
@@ -77,7 +81,7 @@ func newTrioOf(t testing.TB, segmentBytes int64, nodes ...string) *trio {
 func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 	t.Helper()
 	*c = trio{
-		segment: c.segment, lag: c.lag, inSync: c.inSync,
+		segment: c.segment, flush: c.flush, lag: c.lag, inSync: c.inSync, expiry: c.expiry, most: c.most,
 		t: t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
@@ -120,7 +124,7 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: 500 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, Logger: testLogger(node),
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: 500 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())
@@ -240,4 +244,17 @@ func (c *trio) values(h *host, upTo record.Offset) []string {
 			from = b.NextOffset()
 		}
 	}
+}
+
+// testSeed is the seed of a random test; QUORUMLOG_SEED takes it back.
+func testSeed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("QUORUMLOG_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("QUORUMLOG_SEED=%d", seed)
+	return seed
 }

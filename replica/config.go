@@ -41,7 +41,13 @@ type Config struct {
 	LagTimeMax time.Duration
 	// MinInSync is how many replicas, the leader among them, must be in sync for
 	// an append with AckAll. Default: a majority of the voters of the moment.
-	MinInSync    int
+	MinInSync int
+	// ProducerExpiry is how long a producer writes nothing before its sequences may
+	// be forgotten, which bounds how late a retry may come. Default 24 h.
+	ProducerExpiry time.Duration
+	// MaxProducers is of how many producers the sequences are remembered; of more,
+	// those that wrote last are. Each takes about 400 bytes. Default 10 000.
+	MaxProducers int
 	SegmentBytes int64           // as log.Config
 	SegmentAge   time.Duration   // as log.Config
 	Flush        log.FlushPolicy // as log.Config
@@ -52,6 +58,8 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
 	c.LagTimeMax = cmp.Or(c.LagTimeMax, 10*time.Second)
+	c.ProducerExpiry = cmp.Or(c.ProducerExpiry, 24*time.Hour)
+	c.MaxProducers = cmp.Or(c.MaxProducers, 10_000)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -75,6 +83,8 @@ func (c Config) Validate() error {
 	bad(c.Stable == nil, "Stable is nil")
 	bad(c.LagTimeMax < 0, "LagTimeMax is %v, want more than 0", c.LagTimeMax)
 	bad(c.MinInSync < 0, "MinInSync is %d, want 1 or more", c.MinInSync)
+	bad(c.ProducerExpiry < 0, "ProducerExpiry is %v, want more than 0", c.ProducerExpiry)
+	bad(c.MaxProducers < 1, "MaxProducers is %d, want at least 1", c.MaxProducers)
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
 	if len(errs) > 0 {
 		return fmt.Errorf("replica of %v: %w: %w", c.TopicPartition, record.ErrInvalid, errors.Join(errs...))

@@ -69,6 +69,13 @@
 // node in one message for all groups, every twentieth of the election timeout
 // at the most. Each group still answers for itself, see beat.go.
 //
+// # Producers
+//
+// The last five batches of each producer are remembered, also when their records
+// are trimmed. What is forgotten, by age and by count, is decided by the leader and
+// written down as a command, like a trim (forget.go). A producer that is not known
+// must begin with sequence 0.
+//
 // # Files
 //
 // Beside the segments of package log lies "checkpoint": the state (high

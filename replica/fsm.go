@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"io"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -32,7 +33,7 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 			continue
 		}
 		if isCommand(l.Data) {
-			m.command(l)
+			m.command(l, record.Offset(high))
 			continue
 		}
 		b := record.Batch(l.Data)
@@ -54,6 +55,9 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 	}
 	moved := high != r.high.Swap(high)
 	r.lastStable.Store(int64(r.transactions.stable(record.Offset(high)))) // behind it, so it never lies above
+	if moved {
+		r.watchProducers(time.Now())
+	}
 	r.mu.Unlock()
 	if moved {
 		r.moved.fire()
@@ -61,17 +65,20 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 	return make([]any, len(logs))
 }
 
-// command applies a trim. One that this build does not know was refused before
-// it was stored. r.mu is held.
-func (m machine) command(l *raft.Log) {
+// command applies a command that stands at offset high. One that this build does
+// not know was refused before it was stored. r.mu is held.
+func (m machine) command(l *raft.Log, high record.Offset) {
 	r := m.rep
-	start, err := decodeTrim(l.Data)
-	if err != nil {
-		return
-	}
-	if int64(start) > r.start.Load() {
-		r.start.Store(int64(start))
-		r.aborted.trim(start)
+	c, err := decodeCommand(l.Data)
+	switch {
+	case err != nil:
+	case c.kind == commandForget && high < r.folded: // an anchor's producers are as of then
+	case c.kind == commandForget:
+		r.producers.forget(c.offset, high, r.transactions.open)
+		r.forgetting.below = max(r.forgetting.below, c.offset)
+	case int64(c.offset) > r.start.Load():
+		r.start.Store(int64(c.offset))
+		r.aborted.trim(c.offset)
 		r.want(choreTrim)
 	}
 }

@@ -45,12 +45,12 @@ func (r *Replica) Mark(ctx context.Context, m record.Marker) error {
 
 // judge decides on a batch that is to be appended at offset end in epoch. r.mu is
 // held.
-func (r *Replica) judge(b record.Batch, epoch record.LeaderEpoch, end record.Offset) verdict {
+func (r *Replica) judge(b record.Batch, epoch record.LeaderEpoch) verdict {
 	if b.IsControl() {
 		return r.transactions.checkMarker(b)
 	}
 	if v := r.transactions.check(b, epoch); !v.accepted() {
 		return v
 	}
-	return r.producers.check(b, end)
+	return r.producers.check(b)
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -25,7 +26,9 @@ type batchRef struct {
 // ones, and cut undoes what a truncation took away. Since a truncation never
 // reaches committed batches, that is always enough.
 //
-// The rules are Kafka's ProducerAppendInfo (SEMANTICS 4).
+// The rules are Kafka's ProducerAppendInfo (SEMANTICS 4), except for a producer
+// without state: Kafka lets it begin anywhere, because there state goes when
+// records do. Here it outlives them, so "without state" means new or forgotten.
 type producers map[record.ProducerID][]batchRef
 
 // verdict says what becomes of a batch. The zero value means: append it.
@@ -37,9 +40,9 @@ type verdict struct {
 
 func (v verdict) accepted() bool { return v.err == nil && !v.duplicate }
 
-// check decides on a batch that is to be appended at offset end. The caller
+// check decides on a batch that is to be appended to the log's tail. The caller
 // fills in the partition of errors.
-func (p producers) check(b record.Batch, end record.Offset) verdict {
+func (p producers) check(b record.Batch) verdict {
 	id := b.ProducerID()
 	if id == record.NoProducerID {
 		return verdict{}
@@ -50,10 +53,10 @@ func (p producers) check(b record.Batch, end record.Offset) verdict {
 		return verdict{err: &record.OutOfOrderError{Producer: id, Epoch: epoch, Got: first, Want: want}}
 	}
 	if len(refs) == 0 {
-		// State may have expired, so a producer may begin anywhere; but nothing
-		// can have come before the first record of a partition.
-		if end == 0 && first != 0 {
-			return outOfOrder(0)
+		// It never wrote here, or was forgotten. Only its first batch is taken: any
+		// other may have been written before, or follow one that was not.
+		if first != 0 {
+			return verdict{err: &record.OutOfOrderError{Producer: id, Epoch: epoch, Got: first, Unknown: true}}
 		}
 		return verdict{}
 	}
@@ -120,4 +123,59 @@ func (p producers) cut(end record.Offset) {
 			p[id] = refs[:n]
 		}
 	}
+}
+
+// lastBelow returns where the newest of refs below high begins, NoOffset if there
+// is none, and how many refs lie below high.
+func lastBelow(refs []batchRef, high record.Offset) (record.Offset, int) {
+	n := len(refs)
+	for n > 0 && refs[n-1].base >= high {
+		n--
+	}
+	if n == 0 {
+		return record.NoOffset, 0
+	}
+	return refs[n-1].base, n
+}
+
+// forget drops the producers whose newest batch below high, which is where the
+// command to do so stands in the log, lies below offset, except those with an open
+// transaction there. What stands behind the command is kept, so that it makes no
+// difference whether it is stored already.
+func (p producers) forget(offset, high record.Offset, open map[record.ProducerID]bool) {
+	for id, refs := range p {
+		switch last, n := lastBelow(refs, high); {
+		case n == 0 || last >= offset || open[id]:
+		case n == len(refs):
+			delete(p, id)
+		default:
+			p[id] = slices.Clone(refs[n:])
+		}
+	}
+}
+
+// endBelow tells whether forget would drop something.
+func (p producers) endBelow(offset, high record.Offset, open map[record.ProducerID]bool) bool {
+	for id, refs := range p {
+		if last, n := lastBelow(refs, high); n > 0 && last < offset && !open[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// oldest returns the offset below which n producers have written last, of those
+// that have written below high and have no open transaction.
+func (p producers) oldest(n int, high record.Offset, open map[record.ProducerID]bool) record.Offset {
+	ends := make([]record.Offset, 0, len(p))
+	for id, refs := range p {
+		if last, n := lastBelow(refs, high); n > 0 && !open[id] {
+			ends = append(ends, last)
+		}
+	}
+	if n >= len(ends) {
+		return high
+	}
+	slices.Sort(ends)
+	return ends[n]
 }

@@ -33,31 +33,29 @@ func TestProducersDecideLikeKafka(t *testing.T) {
 		epoch record.ProducerEpoch
 		first record.Sequence
 		n     int
-		end   record.Offset
 
 		accepted  bool
 		duplicate record.Offset // 0 = none
 		err       error
 	}{
-		{name: "next in line", epoch: 3, first: 14, n: 2, end: 114, accepted: true},
-		{name: "exact repeat of the newest", epoch: 3, first: 12, n: 2, end: 114, duplicate: 112},
-		{name: "exact repeat of the fifth last", epoch: 3, first: 4, n: 2, end: 114, duplicate: 104},
-		{name: "repeat older than the window", epoch: 3, first: 2, n: 2, end: 114, err: record.ErrDuplicate},
-		{name: "same first sequence, other length", epoch: 3, first: 12, n: 1, end: 114, err: record.ErrDuplicate},
-		{name: "a gap", epoch: 3, first: 16, n: 2, end: 114, err: record.ErrOutOfOrder},
-		{name: "older epoch", epoch: 2, first: 14, n: 2, end: 114, err: record.ErrFenced},
-		{name: "newer epoch from 0", epoch: 4, first: 0, n: 2, end: 114, accepted: true},
-		{name: "newer epoch not from 0", epoch: 4, first: 14, n: 2, end: 114, err: record.ErrOutOfOrder},
-		{name: "unknown producer anywhere in a used log", empty: true, epoch: 0, first: 44, n: 2, end: 114, accepted: true},
-		{name: "unknown producer in a new log, from 0", empty: true, epoch: 0, first: 0, n: 2, end: 0, accepted: true},
-		{name: "unknown producer in a new log, not from 0", empty: true, epoch: 0, first: 2, n: 2, end: 0, err: record.ErrOutOfOrder},
+		{name: "next in line", epoch: 3, first: 14, n: 2, accepted: true},
+		{name: "exact repeat of the newest", epoch: 3, first: 12, n: 2, duplicate: 112},
+		{name: "exact repeat of the fifth last", epoch: 3, first: 4, n: 2, duplicate: 104},
+		{name: "repeat older than the window", epoch: 3, first: 2, n: 2, err: record.ErrDuplicate},
+		{name: "same first sequence, other length", epoch: 3, first: 12, n: 1, err: record.ErrDuplicate},
+		{name: "a gap", epoch: 3, first: 16, n: 2, err: record.ErrOutOfOrder},
+		{name: "older epoch", epoch: 2, first: 14, n: 2, err: record.ErrFenced},
+		{name: "newer epoch from 0", epoch: 4, first: 0, n: 2, accepted: true},
+		{name: "newer epoch not from 0", epoch: 4, first: 14, n: 2, err: record.ErrOutOfOrder},
+		{name: "unknown producer from 0", empty: true, epoch: 0, first: 0, n: 2, accepted: true},
+		{name: "unknown producer not from 0", empty: true, epoch: 0, first: 44, n: 2, err: record.ErrOutOfOrder},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := producers{}
 			if !tc.empty {
 				p = state(t)
 			}
-			v := p.check(buildBatch(t, id, tc.epoch, tc.first, tc.n), tc.end)
+			v := p.check(buildBatch(t, id, tc.epoch, tc.first, tc.n))
 			require.Equal(t, tc.accepted, v.accepted())
 			require.Equal(t, tc.duplicate != 0, v.duplicate)
 			require.Equal(t, tc.duplicate, v.offset)
@@ -70,16 +68,16 @@ func TestProducersWrapTheirSequences(t *testing.T) {
 	const last = record.Sequence(1<<31 - 1)
 	p := producers{}
 	p.add(batchOf(t, 1, 0, last-1, 1, 50)) // ends one before the last sequence
-	require.True(t, p.check(buildBatch(t, 1, 0, last, 1), 51).accepted())
+	require.True(t, p.check(buildBatch(t, 1, 0, last, 1)).accepted())
 
 	inside := batchOf(t, 1, 0, last, 3, 51) // wraps inside: last, 0, 1
-	require.True(t, p.check(inside, 51).accepted())
+	require.True(t, p.check(inside).accepted())
 	p.add(inside)
 	require.Equal(t, record.Sequence(1), inside.LastSequence())
-	require.True(t, p.check(buildBatch(t, 1, 0, 2, 1), 54).accepted())
-	require.ErrorIs(t, p.check(buildBatch(t, 1, 0, 3, 1), 54).err, record.ErrOutOfOrder)
-	require.Equal(t, record.Offset(51), p.check(inside, 54).offset)
-	require.ErrorIs(t, p.check(buildBatch(t, 1, 0, last-5, 1), 54).err, record.ErrDuplicate)
+	require.True(t, p.check(buildBatch(t, 1, 0, 2, 1)).accepted())
+	require.ErrorIs(t, p.check(buildBatch(t, 1, 0, 3, 1)).err, record.ErrOutOfOrder)
+	require.Equal(t, record.Offset(51), p.check(inside).offset)
+	require.ErrorIs(t, p.check(buildBatch(t, 1, 0, last-5, 1)).err, record.ErrDuplicate)
 }
 
 func TestCutForgetsWhatATruncationTook(t *testing.T) {
@@ -93,9 +91,9 @@ func TestCutForgetsWhatATruncationTook(t *testing.T) {
 
 	p.cut(5)
 	require.NotContains(t, p, record.ProducerID(2))
-	require.True(t, p.check(buildBatch(t, 1, 0, 5, 1), 5).accepted())
-	require.ErrorIs(t, p.check(buildBatch(t, 1, 0, 6, 1), 5).err, record.ErrOutOfOrder)
-	require.True(t, p.check(buildBatch(t, 1, 0, 0, 1), 5).duplicate)
+	require.True(t, p.check(buildBatch(t, 1, 0, 5, 1)).accepted())
+	require.ErrorIs(t, p.check(buildBatch(t, 1, 0, 6, 1)).err, record.ErrOutOfOrder)
+	require.True(t, p.check(buildBatch(t, 1, 0, 0, 1)).duplicate)
 }
 
 func TestStateSurvivesItsBytes(t *testing.T) {

@@ -71,6 +71,7 @@ type Replica struct {
 	inFlight     int         // proposals Raft has
 	held         []*proposal // committed, with AckAll: until all that are in sync have them
 	heldTimer    *time.Timer // looks at held again; nil while none is needed
+	forgetting   forgetting
 }
 
 // Open opens the partition's replica on this node, or makes it. It returns

@@ -184,7 +184,7 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 // verify checks a batch or command that another node's leader has placed.
 func verify(data []byte, end record.Offset, epoch record.LeaderEpoch) error {
 	if isCommand(data) {
-		_, err := decodeTrim(data)
+		_, err := decodeCommand(data)
 		return err
 	}
 	b := record.Batch(data)

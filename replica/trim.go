@@ -2,34 +2,10 @@ package replica
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/quorumlog/quorumlog/record"
 )
-
-// A command is an entry of the replicas' own. It is shorter than any batch,
-// which tells the two apart, and takes no offset. Big-endian:
-//
-//	version u8 = 1 | type u8 = 1 (trim) | log start i64
-const (
-	commandVersion = 1
-	commandTrim    = 1
-	commandSize    = 1 + 1 + 8
-)
-
-func isCommand(data []byte) bool { return len(data) < record.HeaderSize }
-
-func encodeTrim(start record.Offset) []byte {
-	return binary.BigEndian.AppendUint64([]byte{commandVersion, commandTrim}, uint64(start))
-}
-
-func decodeTrim(b []byte) (record.Offset, error) {
-	if len(b) != commandSize || b[0] != commandVersion || b[1] != commandTrim {
-		return 0, fmt.Errorf("command % x is unknown", b)
-	}
-	return record.Offset(binary.BigEndian.Uint64(b[2:])), nil
-}
 
 // TrimTo moves the log start offset up to offset, on all replicas, and returns
 // it once the quorum has decided. Records below are not readable from then on;
@@ -48,7 +24,7 @@ func (r *Replica) TrimTo(ctx context.Context, offset record.Offset) (record.Offs
 		return start, nil
 	}
 	done := make(chan error, 1)
-	r.submit(ctx, &proposal{data: encodeTrim(offset)}, func(_ record.Appended, err error) { done <- err })
+	r.submit(ctx, &proposal{data: command{commandTrim, offset}.encode()}, func(_ record.Appended, err error) { done <- err })
 	if err := <-done; err != nil { // submit ends the wait with ctx
 		return r.startOffset(), err
 	}
