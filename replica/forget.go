@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// # How producers are forgotten
+// How producers are forgotten:
 //
 // The idempotence state of a partition would grow with every producer that ever
 // wrote to it. So the leader decides now and then that producers whose last batch
