@@ -38,6 +38,8 @@ type (
 	Producer = producer.Producer
 	// ProducerConfig says how a producer works. The zero value is the safe one.
 	ProducerConfig = producer.Config
+	// Dedupe says how a producer recognises records that are sent again.
+	Dedupe = producer.Dedupe
 	// SendOption changes how one record is sent.
 	SendOption = producer.SendOption
 	// Group is one member of a consumer group. Node.Group makes one.

@@ -23,6 +23,10 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool,
 	if err != nil {
 		return err
 	}
+	id, err := p.cfg.Dedupe.id(r)
+	if err != nil {
+		return err
+	}
 	size := record.SizeOf(r)
 	if record.HeaderSize+size > p.cfg.BatchBytes {
 		return &record.TooLargeError{What: "record", Size: size, Limit: p.cfg.BatchBytes - record.HeaderSize}
@@ -47,20 +51,33 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool,
 			return err
 		}
 	}
-	err = p.put(t, r, size, s, acks)
-	if errors.Is(err, record.ErrUnknownTopic) { // the partition may be new
-		if t, err = p.learn(ctx, r.Topic); err == nil {
-			err = p.put(t, r, size, s, acks)
-		}
-	}
-	if err != nil {
+	taken, err := p.take(ctx, t, r, size, s, acks, id)
+	if !taken {
 		p.buffer.release(int64(size))
 	}
 	return err
 }
 
+// take adds r, whose bytes are taken, to a batch of t, unless it was sent before.
+func (p *Producer) take(ctx context.Context, t *topic, r *record.Record, size int, s slot, acks record.Acks, id []byte) (bool, error) {
+	for relearned := false; ; relearned = true {
+		if id != nil {
+			if again, err := p.again(ctx, t, id, s); again || err != nil {
+				return false, err
+			}
+		}
+		err := p.put(t, r, size, s, acks, id)
+		if relearned || !errors.Is(err, record.ErrUnknownTopic) {
+			return err == nil, err
+		}
+		if t, err = p.learn(ctx, r.Topic); err != nil { // the partition may be new
+			return false, err
+		}
+	}
+}
+
 // put adds rec, whose bytes are taken, to a batch of t.
-func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks record.Acks) error {
+func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks record.Acks, id []byte) error {
 	r := &p.scratch
 	*r = *rec
 	defer func() { *r = record.Record{} }() // the caller's slices are its own again
@@ -95,6 +112,9 @@ func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks reco
 	}
 	if s.wait != nil {
 		s.wait.batch, s.wait.index = b, len(b.slots)
+	}
+	if id != nil || b.ids != nil {
+		p.remember(t, b, id)
 	}
 	b.slots = append(b.slots, s)
 	b.bytes += int64(size)

@@ -22,12 +22,17 @@ type batch struct {
 	builder *record.Builder // the records; nil once encoded
 	data    record.Batch    // as first given away: only the bytes no leader stamps may be read
 	slots   []slot          // who waits for what, one per record
+	ids     []*known        // of the records, nil for one without; with Dedupe only
 	gone    []int           // indexes of records taken back before the first try
 	bytes   int64           // of the buffer, held until finished
 	acks    record.Acks     // what all of its records asked for
 
 	deadline    time.Time // then it is given up
 	lingerUntil time.Time // then it leaves though it is not full
+
+	// Set with the first try.
+	count int32         // records
+	low   record.Offset // it is not below
 
 	// Set with each try.
 	stamp  *record.ProducerStamp // nil without idempotence
@@ -43,6 +48,14 @@ type batch struct {
 	answer   record.Appended
 	failure  error
 	flushes  []*flush
+
+	// With Dedupe. A batch in doubt has been finished with an unknown outcome at its
+	// deadline, but is repeated until it is known, so that its records are recognised
+	// when they come again. Those that do are followers of it.
+	doubt      bool
+	doubtUntil time.Time // then its ids are of unknown outcome
+	followers  []*batch
+	id         *known // of a follower
 }
 
 // slot is who wants to know what became of one record: one of the two, or nobody.
@@ -96,10 +109,16 @@ func (b *batch) dropGone() {
 		if s.wait != nil {
 			s.wait.index = len(kept)
 		}
+		if b.ids != nil {
+			b.ids[len(kept)] = b.ids[i]
+		}
 		kept = append(kept, s)
 	}
 	clear(b.slots[len(kept):])
 	b.slots = kept
+	if b.ids != nil {
+		b.ids = b.ids[:len(kept)]
+	}
 }
 
 // encode returns the bytes for this try. The sender calls it without the lock.

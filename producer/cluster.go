@@ -6,6 +6,16 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
+// Reader is what Config.Dedupe needs of a Cluster beside.
+type Reader interface {
+	// Offsets returns the log start offset and the high watermark. What a leader
+	// had taken before the call lies below it.
+	Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error)
+	// Fetch returns whole batches from the one that holds from on, which is below
+	// the high watermark; *record.OffsetRangeError below the log start offset.
+	Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error)
+}
+
 // Cluster is the log as a producer sees it: a node, or a test's fake.
 type Cluster interface {
 	// Layout returns the id of topic and how many partitions it has. It may

@@ -61,6 +61,10 @@ type Config struct {
 	// which ends the order between the old and the new records of most keys.
 	AllowGrowth bool
 
+	// Dedupe recognises records that are sent again from outside. It needs a Name.
+	// Default off.
+	Dedupe Dedupe
+
 	// DeliveryTimeout bounds the life of a record from Send to its result,
 	// retries included. Default 30 s.
 	DeliveryTimeout time.Duration
@@ -82,6 +86,10 @@ func (c Config) withDefaults() Config {
 	c.BatchBytes = cmp.Or(c.BatchBytes, 1<<20)
 	c.BufferBytes = cmp.Or(c.BufferBytes, max(32<<20, int64(c.BatchBytes)))
 	c.DeliveryTimeout = cmp.Or(c.DeliveryTimeout, 30*time.Second)
+	if c.Dedupe.on() {
+		c.Dedupe.Age = cmp.Or(c.Dedupe.Age, defaultDedupeAge)
+		c.Dedupe.Count = cmp.Or(c.Dedupe.Count, defaultDedupeCount)
+	}
 	c.Codecs = maps.Clone(c.Codecs)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Partitioner == nil {
@@ -110,11 +118,22 @@ func (c Config) Validate() error {
 	if c.Name != "" && c.DisableIdempotence {
 		fault("Name %q means nothing with DisableIdempotence", c.Name)
 	}
-	if !known(c.Codec) {
+	if c.Dedupe != (Dedupe{}) {
+		if !c.Dedupe.on() {
+			fault("Dedupe has no Header, so no record has an id")
+		}
+		if c.Name == "" {
+			fault("Dedupe needs a Name: without one a producer cannot know what it has written before")
+		}
+		if c.Dedupe.Age < 0 || c.Dedupe.Count < 0 {
+			fault("Dedupe.Age is %v and Count is %d, want more than 0", c.Dedupe.Age, c.Dedupe.Count)
+		}
+	}
+	if !isCodec(c.Codec) {
 		fault("Codec is %v, want none, gzip, snappy, lz4 or zstd", c.Codec)
 	}
 	for _, topic := range slices.Sorted(maps.Keys(c.Codecs)) {
-		if codec := c.Codecs[topic]; !known(codec) {
+		if codec := c.Codecs[topic]; !isCodec(codec) {
 			fault("Codecs[%q] is %v, want none, gzip, snappy, lz4 or zstd", topic, codec)
 		}
 	}
@@ -136,7 +155,7 @@ func (c Config) Validate() error {
 	return fmt.Errorf("%w: producer config: %w", record.ErrInvalid, errors.Join(errs...))
 }
 
-func known(c record.Codec) bool { return c >= record.None && c <= record.Zstd }
+func isCodec(c record.Codec) bool { return c >= record.None && c <= record.Zstd }
 
 // checkAcks returns why a level of acknowledgement does not go with idempotence.
 func checkAcks(a record.Acks, disabled bool) error {

@@ -29,6 +29,10 @@ func TestSettingsThatWeakenAPromiseAreRefusedWithTheReason(t *testing.T) {
 		"large batches":             {producer.Config{BatchBytes: replica.MaxBatchBytes}, ""},
 		"larger than a partition":   {producer.Config{BatchBytes: replica.MaxBatchBytes + 1}, "BatchBytes is"},
 		"buffer below a batch":      {producer.Config{BufferBytes: 1 << 10}, "at least BatchBytes"},
+		"dedupe without a name":     {producer.Config{Dedupe: producer.Dedupe{Header: "id"}}, "Dedupe needs a Name"},
+		"dedupe without a header":   {producer.Config{Name: "a", Dedupe: producer.Dedupe{Count: 1}}, "no Header"},
+		"negative dedupe":           {producer.Config{Name: "a", Dedupe: producer.Dedupe{Header: "id", Age: -1}}, "Dedupe.Age is"},
+		"dedupe":                    {producer.Config{Name: "a", Dedupe: producer.Dedupe{Header: "id"}}, ""},
 		"negative timeout":          {producer.Config{DeliveryTimeout: -1}, "DeliveryTimeout is"},
 		"negative linger":           {producer.Config{Linger: -1}, "Linger is"},
 		"linger above timeout":      {producer.Config{Linger: time.Minute}, "less than DeliveryTimeout"},
@@ -48,6 +52,11 @@ func TestSettingsThatWeakenAPromiseAreRefusedWithTheReason(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
+}
+
+func TestDedupeNeedsAClusterThatCanBeReadFrom(t *testing.T) {
+	_, err := producer.New(&instant{}, producer.Config{Name: "a", Dedupe: producer.Dedupe{Header: "id"}})
+	require.ErrorIs(t, err, record.ErrInvalid)
 }
 
 func TestAllFaultsOfAConfigAreReportedAtOnce(t *testing.T) {

@@ -32,6 +32,7 @@ type fake struct {
 	partitions int
 	judge      func(tp record.TopicPartition, b record.Batch) fate // nil: all goes well
 	identities func() error                                        // nil: all goes well
+	reading    func() error                                        // nil: all goes well
 
 	mu     sync.Mutex
 	id     record.TopicID // of every topic
@@ -177,6 +178,33 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 			answer(a, err)
 		})
 	})
+}
+
+func (f *fake) Offsets(_ context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+	if f.reading != nil {
+		if err := f.reading(); err != nil {
+			return 0, 0, err
+		}
+	}
+	l := f.log(tp)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return 0, l.end, nil
+}
+
+func (f *fake) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, _ int, _ record.Isolation) (record.Fetched, error) {
+	l := f.log(tp)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from < 0 || from >= l.end {
+		return record.Fetched{}, fmt.Errorf("nothing would ever be at %d: %w", from, record.ErrInvalid)
+	}
+	for _, b := range l.batches {
+		if b.NextOffset() > from {
+			return record.Fetched{Batches: []record.Batch{b}}, ctx.Err() // one at a time
+		}
+	}
+	return record.Fetched{}, record.ErrCorrupt
 }
 
 func after(d time.Duration, f func()) {

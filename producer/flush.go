@@ -33,10 +33,20 @@ func (f *flush) wait(ctx context.Context) error {
 func (p *Producer) Flush(ctx context.Context) error {
 	f := &flush{over: make(chan struct{})}
 	p.mu.Lock()
-	waitFor := func(batches []*batch) {
+	waitFor := func(b *batch) {
+		b.flushes = append(b.flushes, f)
+		f.left++
+	}
+	waitForAll := func(batches []*batch) {
 		for _, b := range batches {
-			b.flushes = append(b.flushes, f)
-			f.left++
+			if !b.finished {
+				waitFor(b)
+			}
+			for _, o := range b.followers {
+				if !o.finished {
+					waitFor(o)
+				}
+			}
 		}
 	}
 	for _, pt := range p.parts {
@@ -44,14 +54,12 @@ func (p *Producer) Flush(ctx context.Context) error {
 			pt.seal()
 			p.mark(pt)
 		}
-		waitFor(pt.sealed)
-		for _, b := range pt.inFlight {
-			if !b.finished {
-				waitFor([]*batch{b})
-			}
-		}
+		waitForAll(pt.sealed)
+		waitForAll(pt.inFlight)
 	}
-	waitFor(p.callbacks.left)
+	for _, b := range p.callbacks.left {
+		waitFor(b)
+	}
 	none := f.left == 0
 	p.mu.Unlock()
 	if none {

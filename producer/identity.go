@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ func (p *Producer) dropIdentity(pt *partition) {
 		p.fail(fmt.Errorf("%w, so the transaction cannot be completed", errGap))
 	case p.cfg.Name != "":
 		p.renewing = true
+		p.schedule(time.Now()) // batches in doubt are not waited for
 	default:
 		if p.ident == pt.ident {
 			p.ident = nil
@@ -52,7 +54,7 @@ func (p *Producer) askIdentity() {
 	if p.asking {
 		return
 	}
-	p.asking = true
+	p.asking, p.asked = true, make(chan struct{})
 	held := p.held
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(p.ctx, tryTimeout)
@@ -69,6 +71,7 @@ func (p *Producer) askIdentity() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.asking, p.identErr = false, err
+		close(p.asked)
 		switch c := classify(err); {
 		case err == nil:
 			p.ident, p.held = ident, ident
@@ -77,6 +80,27 @@ func (p *Producer) askIdentity() {
 		}
 		p.markAll()
 	})
+}
+
+// awaitIdentity returns an identity as soon as there is one.
+func (p *Producer) awaitIdentity(ctx context.Context) (*identity, error) {
+	for p.ident == nil {
+		if err := p.refusal(); err != nil {
+			return nil, err
+		}
+		p.askIdentity()
+		asked := p.asked
+		p.mu.Unlock()
+		select {
+		case <-asked:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, cmp.Or(p.identErr, ctx.Err())
+		}
+	}
+	return p.ident, nil
 }
 
 // newIdentity asks for an identity. A named producer that had one asks for the

@@ -31,8 +31,10 @@ type partition struct {
 	flying   int      // how many of them have no answer yet
 	retries  int      // the last so many of them failed and wait to be sent again
 
-	sent   int64     // batches given a number
-	ident  *identity // nil: take the producer's current one, and begin at sequence 0
+	sent   int64         // number of the last batch that was given one
+	acked  int64         // the highest number of one that is known to be written
+	next   record.Offset // behind that one
+	ident  *identity     // nil: take the producer's current one, and begin at sequence 0
 	seq    record.Sequence
 	proven time.Time // last success under ident; zero: send one batch alone
 
@@ -90,6 +92,12 @@ func (pt *partition) nextEvent(now time.Time) time.Time {
 		if !b.finished {
 			sooner(b.deadline)
 			break // the others are younger
+		}
+		if b.doubt {
+			sooner(b.doubtUntil)
+			for _, f := range b.followers {
+				sooner(f.deadline)
+			}
 		}
 	}
 	if len(pt.sealed) > 0 {

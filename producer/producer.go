@@ -14,13 +14,14 @@ type Result struct {
 	Topic     string
 	Partition int32
 	Offset    record.Offset // NoOffset with AckNone, or when a duplicate's offset is forgotten
-	Duplicate bool          // an earlier try had been written already
+	Duplicate bool          // an earlier try, or with Dedupe an earlier record, had been written already
 	Synced    bool          // as record.Appended: no power cut takes it any more
 }
 
 // Producer sends records to a cluster. See the package comment.
 type Producer struct {
 	cluster Cluster
+	reader  Reader // the same; nil without Dedupe
 	cfg     Config
 	waiters sync.Pool     // of *waiter
 	wake    chan struct{} // there is work for the sender; holds one
@@ -43,12 +44,13 @@ type Producer struct {
 	scratch record.Record // the record being added; spares an allocation per record
 	spare   spares
 
-	ident     *identity // nil until there is one
-	held      *identity // the last there was
-	asking    bool      // for ident
-	identErr  error     // why there is none yet
-	renewing  bool      // waits until nothing is in flight anywhere
-	inFlight  int       // batches in flight in all partitions
+	ident     *identity     // nil until there is one
+	held      *identity     // the last there was
+	asking    bool          // for ident
+	asked     chan struct{} // closed when the asking is over
+	identErr  error         // why there is none yet
+	renewing  bool          // waits until nothing is in flight anywhere
+	inFlight  int           // batches in flight in all partitions
 	callbacks callbacks
 	quiets    []*flush // waits until nothing is in flight
 
@@ -86,6 +88,12 @@ func start(c Cluster, cfg Config, transactional bool) (*Producer, error) {
 		p.ident = new(identity) // it is never looked at
 	}
 	p.transactional = transactional
+	if cfg.Dedupe.on() {
+		var ok bool
+		if p.reader, ok = c.(Reader); !ok {
+			return nil, fmt.Errorf("%w: Dedupe needs a cluster that can be read from", record.ErrInvalid)
+		}
+	}
 	p.wg.Go(p.send)
 	p.called.Go(p.runCallbacks)
 	return p, nil

@@ -92,18 +92,21 @@ func (p *Producer) next(pt *partition, now time.Time) *batch {
 func (p *Producer) first(pt *partition) *batch {
 	b := pt.sealed[0]
 	pt.sealed = slices.Delete(pt.sealed, 0, 1)
-	if len(b.gone) > 0 && b.try == 0 {
-		b.dropGone()
+	if b.try == 0 {
+		if len(b.gone) > 0 {
+			b.dropGone()
+		}
+		b.count, b.low = int32(len(b.slots)), pt.next
 	}
 	if pt.ident == nil {
 		pt.ident, pt.seq, pt.proven = p.ident, 0, time.Time{}
 	}
 	if !p.cfg.DisableIdempotence {
 		b.stamp = &record.ProducerStamp{ID: pt.ident.id, Epoch: pt.ident.epoch, Sequence: pt.seq}
-		pt.seq = pt.seq.Add(int32(len(b.slots)))
+		pt.seq = pt.seq.Add(b.count)
 	}
-	b.number = pt.sent
 	pt.sent++
+	b.number = pt.sent
 	pt.inFlight = append(pt.inFlight, b)
 	p.inFlight++
 	return b
@@ -116,7 +119,7 @@ func (p *Producer) windowFull(pt *partition, now time.Time) bool {
 	if len(pt.inFlight) == 0 {
 		return false
 	}
-	return !p.proven(pt, now) || pt.sent-pt.inFlight[0].number >= int64(p.cfg.MaxInFlight)
+	return !p.proven(pt, now) || pt.sent-pt.inFlight[0].number+1 >= int64(p.cfg.MaxInFlight)
 }
 
 // proven reports whether the leader of pt knows the sequences of this producer.

@@ -32,6 +32,10 @@ func (p *Producer) answered(b *batch, try int, a record.Appended, err error) {
 		p.inFlight--
 		pt.failures, pt.retryAt, pt.lastError = 0, time.Time{}, nil
 		pt.proven = now
+		pt.acked = max(pt.acked, b.number)
+		if a.BaseOffset != record.NoOffset {
+			pt.next = max(pt.next, a.BaseOffset+record.Offset(b.count))
+		}
 		p.finish(b, a, nil)
 	} else {
 		pt.failing = true
@@ -106,7 +110,7 @@ func (p *Producer) settle(pt *partition, now time.Time) {
 		gap = gap || c == disorder && b.alone // what the leader misses is not here any more
 		var cause error
 		switch {
-		case b.finished: // at its deadline
+		case b.finished && !b.doubt: // at its deadline
 			continue
 		case p.fatal != nil:
 			cause = p.fatal
@@ -159,9 +163,22 @@ func (p *Producer) expire(pt *partition, now time.Time) {
 		}
 	}
 	for _, b := range pt.inFlight {
-		if !b.finished && !now.Before(b.deadline) {
+		switch {
+		case !b.finished && !now.Before(b.deadline):
+			fault := b.fault(p.timeout(pt))
+			b.doubt = b.ids != nil && OutcomeOf(fault) == Unknown && !p.renewing
+			b.doubtUntil = b.deadline.Add(p.cfg.Dedupe.Age)
+			p.finish(b, record.Appended{}, fault)
+			pt.failing = pt.failing || !b.flying && !b.doubt
+		case b.doubt && (p.renewing || !now.Before(b.doubtUntil)):
 			p.finish(b, record.Appended{}, b.fault(p.timeout(pt)))
 			pt.failing = pt.failing || !b.flying
+		case b.doubt:
+			for _, f := range b.followers {
+				if !now.Before(f.deadline) {
+					p.finish(f, record.Appended{}, f.fault(p.timeout(pt)))
+				}
+			}
 		}
 	}
 	if pt.failing && pt.flying == 0 {
@@ -190,9 +207,16 @@ func (p *Producer) timeout(pt *partition) error {
 // of all lists, or in flight.
 func (p *Producer) finish(b *batch, a record.Appended, failure error) {
 	if b.finished {
+		if b.doubt {
+			b.doubt = false
+			p.resolve(b, a, failure)
+		}
 		return // at its deadline; this answer comes too late
 	}
 	b.finished, b.answer, b.failure = true, a, failure
+	if b.ids != nil && !b.doubt {
+		p.resolve(b, a, failure)
+	}
 	p.buffer.release(b.bytes)
 	if b.try == 0 {
 		p.spare.putBuilder(b)
@@ -218,7 +242,9 @@ func (p *Producer) settled(b *batch) {
 		f.done()
 	}
 	b.flushes = nil
-	p.spare.putSlots(b)
+	if b.id == nil {
+		p.spare.putSlots(b)
+	}
 }
 
 // fail ends the producer: it is fenced, or has no way to an identity.
@@ -290,11 +316,16 @@ func (p *Producer) takeBack(w *waiter, cause error) (Result, error) {
 		return w.take()
 	}
 	b.slots[w.index].wait = nil
-	if b.try > 0 {
+	if b.try > 0 || b.ids != nil && b.ids[w.index] != nil && b.followed(b.ids[w.index]) {
 		*w = waiter{ready: w.ready}
 		return Result{}, &record.OutcomeUnknownError{TopicPartition: b.pt.tp, Err: cause}
 	}
 	b.gone = append(b.gone, w.index)
+	if b.ids != nil {
+		if k := b.ids[w.index]; k != nil {
+			k.window.remove(k)
+		}
+	}
 	*w = waiter{ready: w.ready}
 	if len(b.gone) == len(b.slots) {
 		b.pt.remove(b)

@@ -26,6 +26,7 @@ type topic struct {
 	grown    int       // how many it had before it grew though that is not allowed; or 0
 	learned  time.Time // when it was last asked for
 	learning bool
+	window   *window // with Dedupe: of the ids; nil before the first
 }
 
 // pick returns the partition for r.
@@ -100,9 +101,9 @@ func (p *Producer) lay(t *topic, id record.TopicID, n int) {
 		t.grown = t.n
 	}
 	if anew {
-		t.grown = 0
+		t.grown, t.window = 0, nil
 		for _, pt := range t.parts {
-			pt.proven = time.Time{} // its leader knows nothing of us
+			pt.proven, pt.next = time.Time{}, 0 // its leader knows nothing of us
 		}
 	}
 	t.id, t.n, t.learned = id, n, time.Now()

@@ -1,0 +1,116 @@
+package quorumlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/quorumlog/quorumlog"
+)
+
+// One goroutine sends without waiting; the results come back in order.
+func ExampleProducer_SendAsync() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	p, err := n.Producer(quorumlog.ProducerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for i := range 3 {
+		r := quorumlog.Record{Topic: "orders", Key: []byte("42"), Value: fmt.Append(nil, i)}
+		p.SendAsync(ctx, r, func(res quorumlog.Result, err error) {
+			switch quorumlog.OutcomeOf(err) {
+			case quorumlog.Written:
+				fmt.Println("written at", res.Offset)
+			case quorumlog.NotWritten:
+				fmt.Println("send it again:", err)
+			case quorumlog.OutcomeUnknown:
+				fmt.Println("look for it before sending it again:", err)
+			}
+		})
+	}
+	if err := p.Close(ctx); err != nil { // waits for all results
+		log.Fatal(err)
+	}
+	// Output:
+	// written at 0
+	// written at 1
+	// written at 2
+}
+
+// A client that had no answer sends its order again, to a service that has been
+// restarted meanwhile.
+func ExampleDedupe() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	serve := func(ids ...string) {
+		n, err := quorumlog.Open(dir, quorumlog.Config{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer n.Close()
+		p, err := n.Producer(quorumlog.ProducerConfig{Name: "orders", Dedupe: quorumlog.Dedupe{Header: "id"}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		ctx := context.Background()
+		for _, id := range ids {
+			r := quorumlog.Record{Topic: "orders", Headers: []quorumlog.Header{{Key: "id", Value: []byte(id)}}}
+			res, err := p.Send(ctx, r)
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Printf("order %s at %d, sent before: %v\n", id, res.Offset, res.Duplicate)
+		}
+		if err := p.Close(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	serve("a", "b")
+	serve("b", "c")
+	// Output:
+	// order a at 0, sent before: false
+	// order b at 1, sent before: false
+	// order b at 1, sent before: true
+	// order c at 2, sent before: false
+}
+
+// Of two producers of one name only the younger writes.
+func ExampleNode_Producer_name() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	ctx := context.Background()
+	send := func(p *quorumlog.Producer) {
+		_, err := p.Send(ctx, quorumlog.Record{Topic: "orders", Value: []byte("x")})
+		var fenced *quorumlog.FencedError
+		fmt.Println("fenced:", errors.As(err, &fenced))
+	}
+	var holders []*quorumlog.Producer
+	for range 2 {
+		p, err := n.Producer(quorumlog.ProducerConfig{Name: "importer"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer p.Close(ctx)
+		send(p)
+		holders = append(holders, p)
+	}
+	send(holders[0])
+	// Output:
+	// fenced: false
+	// fenced: false
+	// fenced: true
+}
