@@ -16,6 +16,9 @@ import (
 	"github.com/quorumlog/quorumlog/transport"
 )
 
+// A node's producers can read back what they wrote.
+var _ producer.Reader = (*cluster.Node)(nil)
+
 // Node is one node: topics, partitions and all clients of them. Its methods may
 // be called at once, from any goroutine. After Close they return ErrClosed.
 type Node struct {

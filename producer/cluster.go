@@ -8,9 +8,9 @@ import (
 
 // Reader is what Config.Dedupe needs of a Cluster beside.
 type Reader interface {
-	// Offsets returns the log start offset and the high watermark. What a leader
-	// had taken before the call lies below it.
-	Offsets(ctx context.Context, tp record.TopicPartition) (start, high record.Offset, err error)
+	// Offsets returns the log start offset and, for record.ReadUncommitted, the
+	// high watermark. What a leader had taken before the call lies below it.
+	Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, high record.Offset, err error)
 	// Fetch returns whole batches from the one that holds from on, which is below
 	// the high watermark; *record.OffsetRangeError below the log start offset.
 	Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error)

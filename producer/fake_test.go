@@ -180,7 +180,7 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 	})
 }
 
-func (f *fake) Offsets(_ context.Context, tp record.TopicPartition) (start, high record.Offset, err error) {
+func (f *fake) Offsets(_ context.Context, tp record.TopicPartition, _ record.Isolation) (start, high record.Offset, err error) {
 	if f.reading != nil {
 		if err := f.reading(); err != nil {
 			return 0, 0, err

@@ -53,7 +53,7 @@ func (p *Producer) fill(ctx context.Context, t *topic, w *window) error {
 // readIDs calls each for the ids in the records of one producer in a partition,
 // from an offset that begin picks up to the high watermark, which it returns.
 func (p *Producer) readIDs(ctx context.Context, tp record.TopicPartition, producer record.ProducerID, begin func(start, high record.Offset) record.Offset, each func(id []byte, at record.Offset)) (record.Offset, error) {
-	start, high, err := p.reader.Offsets(ctx, tp)
+	start, high, err := p.reader.Offsets(ctx, tp, record.ReadUncommitted)
 	if err != nil {
 		return 0, err
 	}
