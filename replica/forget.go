@@ -82,9 +82,11 @@ func (r *Replica) forgetProducers() {
 	}
 	f.pending = true
 	r.mu.Unlock()
-	r.submit(context.Background(), &proposal{data: command{commandForget, offset}.encode()}, func(record.Appended, error) {
-		r.mu.Lock()
-		f.pending = false // if it failed, the next write asks again
-		r.mu.Unlock()
+	r.submit(context.Background(), &proposal{data: command{commandForget, offset}.encode()}, func(_ record.Appended, err error) {
+		if err != nil { // the next write asks again
+			r.mu.Lock()
+			f.pending = false
+			r.mu.Unlock()
+		}
 	})
 }

@@ -76,6 +76,8 @@ func (m machine) command(l *raft.Log, high record.Offset) {
 	case c.kind == commandForget:
 		r.producers.forget(c.offset, high, r.transactions.open)
 		r.forgetting.below = max(r.forgetting.below, c.offset)
+		r.forgetting.pending = false
+		r.watchProducers(time.Now()) // more may have come meanwhile
 	case int64(c.offset) > r.start.Load():
 		r.start.Store(int64(c.offset))
 		r.aborted.trim(c.offset)
