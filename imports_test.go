@@ -41,7 +41,7 @@ var floors = []line{
 	{3, "consumer/group", "internal/fold record"},
 	{3, "txn/coordinator", "internal/fold record"},
 	{4, "replica", "log segment record internal/vfs transport"},
-	{5, "cluster", "replica log consumer/group internal/fold record internal/vfs transport"},
+	{5, "cluster", "replica log consumer/group txn/coordinator internal/fold record internal/vfs transport"},
 	{6, "producer", "record"},
 	{6, "consumer", "consumer/group record"},
 	{7, root, "producer consumer cluster replica consumer/group txn/coordinator log segment index record internal/vfs transport"},

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
+	txn "github.com/quorumlog/quorumlog/txn/coordinator"
 )
 
 // What a control request asks for.
@@ -19,7 +22,13 @@ const (
 	opTransfer = "transfer" // hand leadership to another replica
 	// The offset of the first record of a time or later, NoOffset without one.
 	opOffsetForTime = "offset-for-time"
-	opGroup         = "group" // a group's request to its coordinator
+	opGroup         = "group"       // a group's request to its coordinator
+	opTransaction   = "transaction" // a transaction's, to its own
+	// A transaction's coordinator to the partitions it touches: it is open, it has ended.
+	opTransactionOpen = "transaction-open"
+	opTransactionMark = "transaction-mark"
+	// The transactions that are open in a partition, or that a coordinator keeps.
+	opTransactions = "transactions"
 	// What the topic's retention lets go: remove it, or only say what it is.
 	opRetain        = "retain"
 	opPlanRetention = "plan-retention"
@@ -42,22 +51,31 @@ type request struct {
 	NewID     record.TopicID `json:"newID"`          // of Topic
 	Time      int64          `json:"time,omitempty"` // ms since 1970
 	Group     *group.Request `json:"group,omitempty"`
+
+	Transaction *txn.Request   `json:"transaction,omitempty"`
+	Producer    *identity      `json:"producer,omitempty"` // whose transaction is open
+	Marker      *record.Marker `json:"marker,omitempty"`
 }
 
 // answer is the answer to a control request.
 type answer struct {
-	Leader   string             `json:"leader,omitempty"`
-	Epoch    record.LeaderEpoch `json:"epoch,omitempty"`
-	Start    record.Offset      `json:"start,omitempty"`
-	Stable   record.Offset      `json:"stable,omitempty"`
-	High     record.Offset      `json:"high,omitempty"`
-	End      record.Offset      `json:"end,omitempty"`
-	Offset   record.Offset      `json:"offset,omitempty"`
-	Upto     record.Offset      `json:"upto,omitempty"` // fold the metadata to here to see what was decided
-	Producer identity           `json:"producer"`
-	Topic    *Topic             `json:"topic,omitempty"`
-	Group    *group.Response    `json:"group,omitempty"`
-	Plan     *log.Plan          `json:"plan,omitempty"` // of retention
+	Leader    string             `json:"leader,omitempty"`
+	Epoch     record.LeaderEpoch `json:"epoch,omitempty"`
+	Start     record.Offset      `json:"start,omitempty"`
+	Stable    record.Offset      `json:"stable,omitempty"`
+	High      record.Offset      `json:"high,omitempty"`
+	End       record.Offset      `json:"end,omitempty"`
+	StableAge time.Duration      `json:"stableAge,omitempty"` // of the transaction that holds Stable back
+	Offset    record.Offset      `json:"offset,omitempty"`
+	Upto      record.Offset      `json:"upto,omitempty"` // fold the metadata to here to see what was decided
+	Producer  identity           `json:"producer"`
+	Topic     *Topic             `json:"topic,omitempty"`
+	Group     *group.Response    `json:"group,omitempty"`
+	Plan      *log.Plan          `json:"plan,omitempty"` // of retention
+
+	Transaction *txn.Response             `json:"transaction,omitempty"`
+	Open        []replica.OpenTransaction `json:"open,omitempty"` // in a partition
+	Kept        []txn.Info                `json:"kept,omitempty"` // by a coordinator, open ones
 }
 
 // control asks one node, which may be this one, and waits for its answer at
@@ -146,7 +164,9 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	s := rep.Status()
 	a := answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, Stable: s.LastStableOffset, High: s.HighWatermark, End: s.EndOffset}
 	switch req.Op {
-	case opReady, opStatus:
+	case opReady:
+	case opStatus:
+		a.StableAge = oldest(rep.OpenTransactions(), time.Now())
 	case opOffsets:
 		if a.Epoch, a.High, err = rep.Barrier(ctx); err == nil {
 			a.Stable = min(a.High, rep.Status().LastStableOffset)
@@ -159,6 +179,12 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 		err = rep.TransferLeadership(ctx, req.Node)
 	case opGroup:
 		a, err = p.answerGroup(ctx, req)
+	case opTransaction:
+		a, err = p.answerTransaction(ctx, req)
+	case opTransactionOpen, opTransactionMark:
+		err = answerParticipant(ctx, rep, req)
+	case opTransactions:
+		a, err = p.answerTransactions(ctx, rep)
 	default:
 		err = fmt.Errorf("%w: request %q is not known here; are the nodes of one version?", record.ErrInvalid, req.Op)
 	}

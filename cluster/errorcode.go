@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
+	txn "github.com/quorumlog/quorumlog/txn/coordinator"
 )
 
 // wireError is an error on its way between nodes: which one it is, its text,
@@ -96,6 +97,8 @@ func errorCodes() []errorCode {
 		typed[record.UnknownTopicError]("unknown-topic"),
 		typed[record.FencedError]("fenced"),
 		typed[record.OutOfOrderError]("out-of-order"),
+		typed[record.TransactionError]("not-in-transaction"),
+		typed[txn.EndedError]("transaction-ended"),
 		typed[record.NotEnoughReplicasError]("not-enough-replicas"),
 		typed[record.TooLargeError]("too-large"),
 		typed[record.BatchError]("bad-batch"),
@@ -106,6 +109,9 @@ func errorCodes() []errorCode {
 		plain("unreachable", record.ErrUnreachable),
 		plain("topic-exists", record.ErrTopicExists),
 		plain("duplicate", record.ErrDuplicate),
+		plain("is-pending", record.ErrPending),
+		plain("is-not-in-transaction", record.ErrNotInTransaction),
+		plain("is-transaction-ended", txn.ErrEnded),
 		plain("is-corrupt", record.ErrCorrupt),
 		plain("is-invalid", record.ErrInvalid),
 		plain("is-not-leader", record.ErrNotLeader),

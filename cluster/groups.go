@@ -41,23 +41,39 @@ func (n *Node) Group(ctx context.Context, name string, req group.Request) (group
 
 // groupPartition returns the partition a group's records are in.
 func (n *Node) groupPartition(ctx context.Context, name string) (*partition, error) {
-	t, err := n.topic(ctx, OffsetsTopic)
+	return n.coordinatorOf(ctx, OffsetsTopic, offsetsPartitions, name)
+}
+
+// coordinatorOf returns the partition of a topic of the cluster's own that name's
+// records are in. The topic is made when it is first used.
+func (n *Node) coordinatorOf(ctx context.Context, topic string, partitions int, name string) (*partition, error) {
+	t, err := n.topic(ctx, topic)
 	if errors.Is(err, record.ErrUnknownTopic) {
-		t, err = n.createTopic(ctx, TopicConfig{Name: OffsetsTopic, Partitions: offsetsPartitions})
+		t, err = n.createTopic(ctx, TopicConfig{Name: topic, Partitions: partitions})
 	}
 	if errors.Is(err, record.ErrTopicExists) { // somebody was faster
-		t, err = n.topic(ctx, OffsetsTopic)
+		t, err = n.topic(ctx, topic)
 	}
 	if err != nil {
 		return nil, err
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails
-	return n.known(record.TopicPartition{Topic: OffsetsTopic, Partition: int32(h.Sum32() % uint32(t.Partitions()))})
+	return n.known(record.TopicPartition{Topic: topic, Partition: int32(h.Sum32() % uint32(t.Partitions()))})
 }
 
-// startCoordinator starts the coordinator beside a replica of the offsets topic.
-func (n *Node) startCoordinator(tp record.TopicPartition, rep *replica.Replica) *group.Coordinator {
+// startCoordinator starts the coordinator beside a replica, if the topic has one.
+func (n *Node) startCoordinator(tp record.TopicPartition, rep *replica.Replica) coordinator {
+	switch tp.Topic {
+	case OffsetsTopic:
+		return n.startGroups(tp, rep)
+	case TransactionsTopic:
+		return n.startTransactions(tp, rep)
+	}
+	return nil
+}
+
+func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *group.Coordinator {
 	return group.Start(group.Config{
 		Partition: local{rep, tp, n.cfg.ID},
 		Partitions: func(topic string) int {
@@ -71,7 +87,8 @@ func (n *Node) startCoordinator(tp record.TopicPartition, rep *replica.Replica) 
 
 // answerGroup has this node's coordinator answer.
 func (p *partition) answerGroup(ctx context.Context, req request) (answer, error) {
-	_, coord, _ := p.state()
+	_, beside, _ := p.state()
+	coord, _ := beside.(*group.Coordinator)
 	switch {
 	case p.tp.Topic != OffsetsTopic || req.Group == nil:
 		return answer{}, fmt.Errorf("%w: %v has no groups", record.ErrInvalid, p.tp)

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 )
@@ -20,13 +19,17 @@ type partition struct {
 	nodes []string // that hold a replica
 
 	mu      sync.Mutex
-	rep     *replica.Replica   // nil before it is open, or when it is elsewhere
-	openErr error              // why it could not be opened
-	coord   *group.Coordinator // of a partition of the offsets topic, beside rep
-	hint    leaderHint         // what other nodes said
-	seeking bool               // a goroutine is asking the others
-	changed chan struct{}      // closed and replaced when rep or hint changes
+	rep     *replica.Replica // nil before it is open, or when it is elsewhere
+	openErr error            // why it could not be opened
+	coord   coordinator      // of a partition of a topic of the cluster's own, beside rep
+	hint    leaderHint       // what other nodes said
+	seeking bool             // a goroutine is asking the others
+	changed chan struct{}    // closed and replaced when rep or hint changes
 }
+
+// coordinator decides by what is in a partition: a *group.Coordinator or a
+// transaction's.
+type coordinator interface{ Close() }
 
 // leaderHint is who leads in the newest epoch heard of. node is "" when that
 // one is not known, or did not answer.
@@ -149,7 +152,7 @@ func (p *partition) signals() (here, replica <-chan struct{}) {
 }
 
 // opened keeps what came of opening this node's replica.
-func (p *partition) opened(rep *replica.Replica, coord *group.Coordinator, err error) {
+func (p *partition) opened(rep *replica.Replica, coord coordinator, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rep, p.coord, p.openErr = rep, coord, err
@@ -157,7 +160,7 @@ func (p *partition) opened(rep *replica.Replica, coord *group.Coordinator, err e
 }
 
 // take removes the replica, so that it is closed once.
-func (p *partition) take() (*replica.Replica, *group.Coordinator) {
+func (p *partition) take() (*replica.Replica, coordinator) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	rep, coord := p.rep, p.coord
@@ -166,7 +169,7 @@ func (p *partition) take() (*replica.Replica, *group.Coordinator) {
 }
 
 // state returns the replica and the coordinator of this node, or why there are none.
-func (p *partition) state() (*replica.Replica, *group.Coordinator, error) {
+func (p *partition) state() (*replica.Replica, coordinator, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rep, p.coord, p.openErr

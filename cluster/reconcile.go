@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/replica"
 )
 
@@ -58,11 +57,7 @@ func (n *Node) openPlaced(life context.Context) bool {
 				p.opened(nil, nil, err)
 				return err
 			}
-			var coord *group.Coordinator
-			if p.tp.Topic == OffsetsTopic {
-				coord = n.startCoordinator(p.tp, rep)
-			}
-			p.opened(rep, coord, nil)
+			p.opened(rep, n.startCoordinator(p.tp, rep), nil)
 			return nil
 		})
 	}

@@ -44,7 +44,7 @@ func gaveUp(ctx context.Context, what string, last error) error {
 // for a request that may be done twice.
 func retriable(err error) bool {
 	for _, e := range []error{
-		record.ErrNotLeader, record.ErrUnreachable, record.ErrOutcomeUnknown, record.ErrOverloaded,
+		record.ErrNotLeader, record.ErrUnreachable, record.ErrOutcomeUnknown, record.ErrOverloaded, record.ErrPending,
 		record.ErrClosed, // of a replica or of the other node; our own ends the ctx
 		context.DeadlineExceeded, context.Canceled,
 	} {
@@ -89,7 +89,7 @@ func (n *Node) atLeader(ctx context.Context, p *partition, what string, try func
 // misrouted draws conclusions from the failure of a request to the node that
 // was taken for the leader.
 func (n *Node) misrouted(p *partition, node string, err error) {
-	if errors.Is(err, record.ErrOverloaded) {
+	if errors.Is(err, record.ErrOverloaded) || errors.Is(err, record.ErrPending) {
 		return
 	}
 	p.doubt(node)

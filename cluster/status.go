@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,7 +26,10 @@ type PartitionStatus struct {
 	// StartOffset <= LastStableOffset <= HighWatermark <= EndOffset; all are
 	// record.NoOffset when no leader answered.
 	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
-	Err                                                     error // why no leader answered
+	// StableAge is how long the oldest open transaction has held LastStableOffset
+	// back, by the time of its first record; 0 when none does.
+	StableAge time.Duration
+	Err       error // why no leader answered
 }
 
 // Status returns the state of each partition of a topic. A partition whose
@@ -71,7 +75,7 @@ func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) Pa
 		s.Err = err
 		return s
 	}
-	s.Leader, s.Epoch = a.Leader, a.Epoch
+	s.Leader, s.Epoch, s.StableAge = a.Leader, a.Epoch, a.StableAge
 	s.StartOffset, s.LastStableOffset, s.HighWatermark, s.EndOffset = a.Start, a.Stable, a.High, a.End
 	return s
 }

@@ -181,7 +181,7 @@ func TestANewLeaderTakesOnlyTransactionsThatAreOpenedThere(t *testing.T) {
 	h := c.leader()
 	c.write(h, 1, 0, 0, 1)                      // has a batch in the log
 	require.NoError(t, h.OpenTransaction(2, 0)) // has none
-	for h.leads() { // a transfer may come to nothing on a busy machine
+	for h.leads() {                             // a transfer may come to nothing on a busy machine
 		_ = h.TransferLeadership(c.within(10*time.Second), "")
 	}
 	next := c.leader(slices.DeleteFunc(slices.Clone(c.nodes), func(n string) bool { return n == h.cfg.Node })...)

@@ -205,6 +205,8 @@ type OpenTransaction struct {
 	Epoch    record.ProducerEpoch
 	First    record.Offset // of its records
 	Time     int64         // of the first batch, as its records have it, ms since 1970
+	// Coordinator is the newest epoch of a coordinator that has marked here.
+	Coordinator record.LeaderEpoch
 }
 
 // OpenTransactions returns the transactions that are open below the high
@@ -214,7 +216,7 @@ func (r *Replica) OpenTransactions() (open []OpenTransaction) {
 	defer r.mu.Unlock()
 	for id := range r.transactions.open {
 		s := r.transactions.applied[id]
-		open = append(open, OpenTransaction{id, s.epoch, s.first, s.time})
+		open = append(open, OpenTransaction{id, s.epoch, s.first, s.time, s.coordinator})
 	}
 	slices.SortFunc(open, func(a, b OpenTransaction) int { return cmp.Compare(a.First, b.First) })
 	return open

@@ -58,7 +58,10 @@ func (req *Request) check(group string) error {
 		}
 	case OpLeave:
 		bad(req.Member == "", "the member has no id")
-	case OpCommit:
+	case OpSettle:
+		bad(req.Producer < 0 || req.Epoch < 1, "settle of producer %d, epoch %d", req.Producer, req.Epoch)
+	case OpCommit, OpPend:
+		bad(req.Producer < 0 || req.Epoch < 0, "producer is %d, epoch %d", req.Producer, req.Epoch)
 		for _, o := range req.Offsets {
 			partition(o.TopicPartition)
 			bad(o.Offset < 0 || o.Offset == math.MaxInt64, "%v: offset is %d, want 0 to 2^63-2", o.TopicPartition, o.Offset)

@@ -81,7 +81,8 @@ func (c *Coordinator) Close() {
 // which must join again under a new id; or, for a commit, a partition is not
 // the member's, and nothing of the request was stored. *[FullError] and
 // [record.ErrInvalid]: nothing was done. [record.ErrNotLeader]: ask the node
-// that leads. *[record.OutcomeUnknownError]: send the request again.
+// that leads. [record.ErrPending]: ask again when the transaction has ended.
+// *[record.OutcomeUnknownError]: send the request again.
 func (c *Coordinator) Do(ctx context.Context, group string, req Request) (Response, error) {
 	if err := req.check(group); err != nil {
 		return Response{}, err
@@ -116,12 +117,17 @@ func (c *Coordinator) Do(ctx context.Context, group string, req Request) (Respon
 // a new owner must not begin below what the last one has committed.
 func (c *Coordinator) committed(ctx context.Context, group string, req Request) (Response, error) {
 	var answer Response
+	var pending error
 	err := c.fold.Read(ctx, func() {
 		answer.Generation = c.state.Generation(group)
 		for _, tp := range req.Partitions {
 			answer.Offsets = append(answer.Offsets, c.state.Committed(group, tp))
+			pending = cmp.Or(pending, c.state.unsettled(group, tp))
 		}
 	})
+	if err == nil {
+		err = pending
+	}
 	if err != nil {
 		return Response{}, err
 	}

@@ -47,6 +47,10 @@ func (s *State) decide(ru rules, name string, req Request, now time.Time) ([]rec
 		err = d.leave([]string{req.Member})
 	case OpCommit:
 		err = d.commit(req)
+	case OpPend:
+		err = d.pend(req)
+	case OpSettle:
+		err = d.settle(req)
 	default:
 		err = fmt.Errorf("operation %q: %w", req.Op, record.ErrInvalid)
 	}

@@ -44,6 +44,13 @@
 // what it decides is not written. It refuses members that have heard of a later
 // generation, and committed offsets are looked up only after asking a quorum.
 //
+// # Transactions
+//
+// A transaction's offsets are pending until its coordinator settles them: then they
+// count, all of them, or are forgotten. Meanwhile nobody is told where to resume in
+// their partitions. What a producer has ended here is remembered for a day, so that
+// what is late of it is refused.
+//
 // # Sessions
 //
 // Deadlines are in the leader's memory and written nowhere. A heartbeat that
@@ -64,6 +71,7 @@
 //	{"k":"owner","g":"billing","t":"orders"}   {"v":1,"member":"a","since":1}
 //	{"k":"offset","g":"billing","t":"orders","p":1}
 //	                                           {"v":1,"offset":42,"metadata":"note"}
+//	{"k":"pending","g":"billing","pid":7}      {"v":1,"open":true,"epoch":3,"coordinator":0,"time":…,"offsets":[{"Topic":"orders","Partition":1,"Offset":42}]}
 //
 // topics are the numbers of partitions that the target was made for; session is
 // in milliseconds, 0 for the coordinator's default. Fields that are empty or

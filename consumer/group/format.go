@@ -15,20 +15,22 @@ const formatVersion = 1
 
 // Kinds of records.
 const (
-	kindGroup  = "group"
-	kindMember = "member"
-	kindOwner  = "owner"
-	kindOffset = "offset"
+	kindGroup   = "group"
+	kindMember  = "member"
+	kindOwner   = "owner"
+	kindOffset  = "offset"
+	kindPending = "pending"
 )
 
 // key is what a record is about. The order of its fields makes the bytes of a
 // key the same wherever they are written, so that compaction can compare them.
 type key struct {
-	Kind      string `json:"k"`
-	Group     string `json:"g"`
-	Member    string `json:"m,omitempty"`
-	Topic     string `json:"t,omitempty"`
-	Partition int32  `json:"p,omitempty"`
+	Kind      string             `json:"k"`
+	Group     string             `json:"g"`
+	Member    string             `json:"m,omitempty"`
+	Topic     string             `json:"t,omitempty"`
+	Partition int32              `json:"p,omitempty"`
+	Producer  *record.ProducerID `json:"pid,omitempty"`
 }
 
 func (k key) topicPartition() record.TopicPartition {
@@ -59,6 +61,17 @@ type (
 		V        int           `json:"v"`
 		Offset   record.Offset `json:"offset"`
 		Metadata string        `json:"metadata,omitempty"`
+	}
+	pendingValue struct {
+		V           int                  `json:"v"`
+		Open        bool                 `json:"open,omitempty"`
+		Epoch       record.ProducerEpoch `json:"epoch"`
+		Coordinator record.LeaderEpoch   `json:"coordinator"`
+		Time        int64                `json:"time"` // ms since 1970
+	}
+	pendingOffsets struct {
+		pendingValue
+		Offsets []Offset `json:"offsets,omitempty"`
 	}
 	// byTopic is a set of partitions, shorter than a list of pairs.
 	byTopic map[string][]int32

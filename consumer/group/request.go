@@ -22,6 +22,11 @@ const (
 	OpLeave Op = "leave"
 	// OpCommit stores offsets: all of the request or none.
 	OpCommit Op = "commit"
+	// OpPend stores offsets that count when a transaction commits. Until it has
+	// ended, OpCommitted for their partitions is record.ErrPending.
+	OpPend Op = "pend"
+	// OpSettle ends a transaction here. It is for the transaction's coordinator.
+	OpSettle Op = "settle"
 	// OpCommitted asks for stored offsets. It needs no membership.
 	OpCommitted Op = "committed"
 )
@@ -61,9 +66,16 @@ type Request struct {
 	// assigned any more is given up, and others may have it.
 	Owned []record.TopicPartition `json:",omitempty"`
 
-	// Offsets are the positions to store. Commit.
+	// Producer and Epoch are the transaction's. Pend. Settle: the epoch is above it,
+	// Settle says that it was committed, Coordinator is the epoch of who says so.
+	Producer    record.ProducerID    `json:",omitempty"`
+	Epoch       record.ProducerEpoch `json:",omitempty"`
+	Settle      bool                 `json:",omitempty"`
+	Coordinator record.LeaderEpoch   `json:",omitempty"`
+
+	// Offsets are the positions to store. Commit, pend.
 	Offsets []Offset `json:",omitempty"`
-	// Rewind lets a commit go back. Commit. Without it, an offset below the
+	// Rewind lets a commit go back. Commit, pend. Without it, an offset below the
 	// stored one leaves the stored one as it is, and is no error.
 	Rewind bool `json:",omitempty"`
 

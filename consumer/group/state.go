@@ -29,6 +29,7 @@ type groupState struct {
 	owners     map[record.TopicPartition]owner
 	owned      map[string]int // how many partitions each member has in owners
 	offsets    map[record.TopicPartition]offset
+	pending    map[record.ProducerID]pending
 }
 
 // member is one member of a group. It must not be changed.
@@ -59,10 +60,11 @@ func newGroupState() *groupState {
 		owners:     map[record.TopicPartition]owner{},
 		owned:      map[string]int{},
 		offsets:    map[record.TopicPartition]offset{},
+		pending:    map[record.ProducerID]pending{},
 	}
 }
 
-// draft returns a copy to try membership changes on. Offsets are shared.
+// draft returns a copy to try membership changes on. Offsets and what is pending are shared.
 func (g *groupState) draft() *groupState {
 	d := *g
 	d.members = maps.Clone(g.members)
@@ -100,6 +102,11 @@ func (g *groupState) apply(k key, value []byte) error {
 		return g.applyOwner(k.topicPartition(), value)
 	case kindOffset:
 		return g.applyOffset(k.topicPartition(), value)
+	case kindPending:
+		if k.Producer == nil {
+			return fmt.Errorf("it names no producer")
+		}
+		return g.applyPending(*k.Producer, value)
 	}
 	return fmt.Errorf("this build does not know the kind")
 }

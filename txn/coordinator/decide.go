@@ -121,7 +121,7 @@ func (d *decision) renew(next *transaction, epoch record.ProducerEpoch) (*transa
 // prepare makes the verdict on the transaction that is open.
 func prepare(next *transaction, verdict Status) *transaction {
 	next.Status = verdict
-	next.LastProducer, next.LastEpoch = next.Producer, next.Epoch
+	next.LastProducer, next.LastEpoch, next.LastCommit = next.Producer, next.Epoch, verdict == PrepareCommit
 	next.Epoch++
 	return next
 }
@@ -170,17 +170,14 @@ func (d *decision) end() (*transaction, error) {
 	if d.req.Commit {
 		verdict = PrepareCommit
 	}
-	if err := d.holder(); err != nil {
-		return nil, err
-	}
-	if d.t.LastProducer == d.req.Producer && d.t.LastEpoch == d.req.Epoch {
+	if d.isLast() {
 		switch {
-		case d.t.Status == Ongoing || d.t.Status == Empty: // of a later one
-			return nil, d.ended("")
-		case d.t.Status != verdict && d.t.Status != verdict.complete():
+		case d.t.Holder != d.req.Holder || d.t.LastCommit != d.req.Commit:
 			return nil, d.ended(d.outcome())
 		case d.t.Status.prepared():
 			return nil, errFinishing
+		case d.t.Status == Ongoing: // the next one has begun since
+			return nil, d.ended(d.outcome())
 		}
 		return nil, nil
 	}
@@ -195,7 +192,7 @@ func (d *decision) end() (*transaction, error) {
 	}
 	// An add may still be on its way. It must not begin what is given up here.
 	next := d.change()
-	next.Status, next.LastProducer, next.LastEpoch = CompleteAbort, d.t.Producer, d.t.Epoch
+	next.Status, next.LastProducer, next.LastEpoch, next.LastCommit = CompleteAbort, d.t.Producer, d.t.Epoch, false
 	return d.renew(next, next.Epoch+1)
 }
 
@@ -206,27 +203,27 @@ func (d *decision) abort() (*transaction, error) {
 		return nil, d.ended("")
 	case d.t.Status == Ongoing && d.t.Producer == d.req.Producer && d.t.Epoch == d.req.Epoch:
 		return prepare(d.change(), PrepareAbort), nil
-	case d.t.LastProducer == d.req.Producer && d.t.LastEpoch == d.req.Epoch:
-		switch d.t.Status {
-		case PrepareAbort:
-			return nil, errFinishing
-		case CompleteAbort:
-			return nil, nil
-		}
+	case d.isLast() && d.t.LastCommit:
 		return nil, d.ended(d.outcome())
+	case d.isLast() && d.t.Status.prepared():
+		return nil, errFinishing
+	case d.isLast():
+		return nil, nil
 	}
 	return nil, d.ended("")
 }
 
+// isLast reports whether the request is about the transaction that ended last.
+func (d *decision) isLast() bool {
+	return d.t != nil && d.t.LastProducer == d.req.Producer && d.t.LastEpoch == d.req.Epoch
+}
+
 // outcome is how the last transaction ended.
 func (d *decision) outcome() Status {
-	switch d.t.Status {
-	case PrepareCommit, CompleteCommit:
+	if d.t.LastCommit {
 		return CompleteCommit
-	case PrepareAbort, CompleteAbort:
-		return CompleteAbort
 	}
-	return "" // another one has begun since
+	return CompleteAbort
 }
 
 // holder refuses a request of anybody but the holder that counts.
@@ -254,7 +251,7 @@ func (d *decision) current() error {
 		// leader and has not noticed yet.
 		return fmt.Errorf("transaction %q is at epoch %d here, its holder has heard of %d: %w",
 			d.id, d.t.Epoch, d.req.Epoch, record.ErrNotLeader)
-	case d.t.LastProducer == d.req.Producer && d.t.LastEpoch == d.req.Epoch:
+	case d.isLast():
 		return d.ended(d.outcome())
 	}
 	return d.ended("")

@@ -52,10 +52,10 @@
 //	key    {"k":"txn","id":"invoicing-1"}
 //	value  {"v":1,"state":"ongoing","pid":7,"epoch":3,"holder":"H2","past":["H1"],"timeout":60000,
 //	        "start":…,"updated":…,"partitions":{"invoices":[0,2]},"groups":["billing"],
-//	        "lastPid":7,"lastEpoch":2}
+//	        "lastPid":7,"lastEpoch":2,"lastCommit":true}
 //
 // epoch is the transaction's own; from prepare on the one of its markers, which
-// is the next transaction's. lastPid and lastEpoch are those of the transaction
-// that ended last, by which its end request is recognised when it comes again;
-// lastPid is -1 when there was none.
+// is the next transaction's. lastPid, lastEpoch and lastCommit are of the transaction
+// that ended last, by which its end request is recognised when it comes again, also
+// when another holder has taken the id since; lastPid is -1 when there was none.
 package coordinator

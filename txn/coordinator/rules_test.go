@@ -155,7 +155,7 @@ func TestANewHolderFencesTheOneBeforeInEveryCall(t *testing.T) {
 			c.ok(take("new"))
 			require.Equal(t, PrepareAbort, c.status())
 			_, err := c.do(end("old", old, true))
-			require.ErrorIs(t, err, record.ErrFenced)
+			require.ErrorIs(t, err, ErrEnded, "what became of its last transaction, it may know")
 			_, err = c.do(take("new"))
 			require.Equal(t, errFinishing, err)
 			c.finish()
@@ -166,11 +166,32 @@ func TestANewHolderFencesTheOneBeforeInEveryCall(t *testing.T) {
 		for _, id := range []Response{old, who} {
 			for _, req := range []Request{take("old"), add("old", id, 0), end("old", id, true), end("old", id, false)} {
 				_, err := c.do(req)
-				require.ErrorIs(t, err, record.ErrFenced, "%+v", req)
+				if req.Op == OpEnd && open && id == old {
+					require.ErrorIs(t, err, ErrEnded, "%+v", req)
+				} else {
+					require.ErrorIs(t, err, record.ErrFenced, "%+v", req)
+				}
 			}
 		}
 		c.ok(add("new", who, 0))
 	}
+}
+
+func TestAHolderThatWasReplacedIsToldWhatBecameOfItsTransaction(t *testing.T) {
+	c := newScript(t)
+	who := c.ok(take("old"))
+	c.ok(add("old", who, 0))
+	c.ok(end("old", who, true)) // and the answer is lost
+	c.finish()
+	next := c.ok(take("new"))
+	c.ok(add("new", next, 0))
+	_, err := c.do(end("old", who, true))
+	var ended *EndedError
+	require.ErrorAs(t, err, &ended)
+	require.Equal(t, CompleteCommit, ended.Outcome)
+	c.ok(end("new", next, false))
+	_, err = c.do(end("old", who, true))
+	require.ErrorIs(t, err, record.ErrFenced, "another one has ended since")
 }
 
 func TestAHolderStaysFencedHoweverLateItsTakeComes(t *testing.T) {
@@ -297,5 +318,5 @@ func TestTheFormatStaysAsItIs(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"k":"txn","id":"a"}`, string(r.Key))
 	require.JSONEq(t, `{"v":1,"state":"ongoing","pid":7,"epoch":1,"holder":"H2","past":["H1"],"timeout":60000,
-		"start":1000000000000,"updated":1000000000000,"partitions":{"t":[0,2]},"groups":["billing"],"lastPid":-1,"lastEpoch":0}`, string(r.Value))
+		"start":1000000000000,"updated":1000000000000,"partitions":{"t":[0,2]},"groups":["billing"],"lastPid":-1,"lastEpoch":0,"lastCommit":false}`, string(r.Value))
 }

@@ -61,6 +61,7 @@ type transaction struct {
 
 	LastProducer record.ProducerID    `json:"lastPid"`
 	LastEpoch    record.ProducerEpoch `json:"lastEpoch"`
+	LastCommit   bool                 `json:"lastCommit"`
 }
 
 func (t *transaction) deadline() time.Time { return time.UnixMilli(t.Start + t.Timeout) }
