@@ -44,8 +44,9 @@ var floors = []line{
 	{5, "cluster", "replica log consumer/group txn/coordinator internal/fold record internal/vfs transport"},
 	{6, "producer", "record"},
 	{6, "consumer", "consumer/group record"},
-	{7, root, "producer consumer cluster replica consumer/group txn/coordinator log segment index record internal/vfs transport"},
-	{8, "internal/torture", "producer consumer cluster replica consumer/group log segment record internal/vfs transport"},
+	{6, "txn", "producer consumer consumer/group txn/coordinator record"},
+	{7, root, "txn producer consumer cluster replica consumer/group txn/coordinator log segment index record internal/vfs transport"},
+	{8, "internal/torture", "txn txn/coordinator producer consumer cluster replica consumer/group log segment record internal/vfs transport"},
 }
 
 // onlyIn lists what some packages alone may import, by the beginning of the path.

@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/replica"
 	"github.com/quorumlog/quorumlog/transport"
+	"github.com/quorumlog/quorumlog/txn"
 )
 
 // A node's producers can read back what they wrote.
@@ -147,6 +148,24 @@ func (n *Node) Read(ctx context.Context, topic string, opts ...ReadOption) iter.
 // Group joins a consumer group as a new member. Close it before the node.
 func (n *Node) Group(ctx context.Context, name string, topics []string, cfg GroupConfig) (*consumer.Group, error) {
 	return consumer.Join(ctx, n.cluster, n.cluster, name, topics, cfg)
+}
+
+// Txn returns a client for transactions under a transactional id, which it takes with
+// its first one: whoever had it before is fenced. Close it before the node.
+func (n *Node) Txn(id string, cfg TxnConfig) (*Txn, error) {
+	return txn.New(n.cluster, id, cfg)
+}
+
+// OpenTransactions returns the transactions that are open in a topic, by partition,
+// the oldest first: in each partition the first one holds readers back.
+func (n *Node) OpenTransactions(ctx context.Context, topic string) ([]OpenTransaction, error) {
+	return n.cluster.OpenTransactions(ctx, topic)
+}
+
+// AbortTransaction aborts a transaction that OpenTransactions has named, and returns
+// when no partition waits for it any more. *EndedError: it has ended otherwise.
+func (n *Node) AbortTransaction(ctx context.Context, topic string, o OpenTransaction) error {
+	return n.cluster.AbortTransaction(ctx, topic, o)
 }
 
 // Retain removes at once what a topic need not keep, as happens in the background

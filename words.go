@@ -1,6 +1,7 @@
 package quorumlog
 
 import (
+	"context"
 	"time"
 
 	"github.com/quorumlog/quorumlog/cluster"
@@ -10,6 +11,8 @@ import (
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/transport"
+	"github.com/quorumlog/quorumlog/txn"
+	"github.com/quorumlog/quorumlog/txn/coordinator"
 )
 
 // The words a user needs, from the floors below.
@@ -46,6 +49,16 @@ type (
 	Group = consumer.Group
 	// GroupConfig says how a member of a group behaves. The zero value works.
 	GroupConfig = consumer.Config
+	// Txn runs transactions under a transactional id. Node.Txn makes one.
+	Txn = txn.Client
+	// TxnConfig says how transactions are run. The zero value works.
+	TxnConfig = txn.Config
+	// Tx is a transaction that is open.
+	Tx = txn.Tx
+	// Batch is a run of records that Group.Poll hands out.
+	Batch = consumer.Batch
+	// OpenTransaction is a transaction that holds readers of a partition back.
+	OpenTransaction = cluster.OpenTransaction
 	// ReadOption says where a read begins and ends.
 	ReadOption = consumer.ReadOption
 	// FlushPolicy says when a topic's records are made to survive a power cut.
@@ -63,6 +76,13 @@ const (
 	ByHand       = consumer.ByHand       // left to Group.CommitFinished and its like
 )
 
+// Pipe reads batches of a group, has step handle each in a transaction, and commits
+// what step has sent together with the offset behind the batch, until ctx ends or
+// step fails: each record is handled exactly once.
+func Pipe(ctx context.Context, from *Group, to *Txn, step func(tx *Tx, b Batch) error) error {
+	return txn.Pipe(ctx, from, to, step)
+}
+
 // NewNetwork returns a network for nodes of one process.
 func NewNetwork() *Network { return transport.NewNetwork() }
 
@@ -78,6 +98,10 @@ func FromOffset(o Offset) ReadOption { return consumer.FromOffset(o) }
 // FromTime begins a read with the first record of each partition whose time is t
 // or later.
 func FromTime(t time.Time) ReadOption { return consumer.FromTime(t) }
+
+// ReadUncommitted shows the records of transactions that are open or were aborted,
+// too, up to the high watermark. By default a read sees what is committed.
+func ReadUncommitted() ReadOption { return consumer.Isolation(record.ReadUncommitted) }
 
 // UntilEnd ends a read at the end as it is when the read begins. Without it a
 // read waits for new records until its context ends.
@@ -135,6 +159,7 @@ var (
 	ErrBufferFull        = producer.ErrBufferFull
 	ErrNotEnoughReplicas = record.ErrNotEnoughReplicas
 	ErrFenced            = record.ErrFenced
+	ErrAborted           = txn.ErrAborted
 	ErrCorrupt           = record.ErrCorrupt
 	ErrLocked            = vfs.ErrLocked
 )
@@ -162,6 +187,10 @@ type (
 	NotEnoughReplicasError = record.NotEnoughReplicasError
 	// FencedError says that a newer holder of the same identity has taken over.
 	FencedError = record.FencedError
+	// AbortedError says that a transaction was aborted, and why.
+	AbortedError = txn.AbortedError
+	// EndedError says that a transaction had ended already, and how.
+	EndedError = coordinator.EndedError
 	// LockedError says who has the directory open.
 	LockedError = vfs.LockedError
 )

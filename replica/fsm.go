@@ -75,6 +75,7 @@ func (m machine) command(l *raft.Log, high record.Offset) {
 	case c.kind == commandForget && high < r.folded: // an anchor's producers are as of then
 	case c.kind == commandForget:
 		r.producers.forget(c.offset, high, r.transactions.open)
+		r.transactions.forget(c.offset)
 		r.forgetting.below = max(r.forgetting.below, c.offset)
 		r.forgetting.pending = false
 		r.watchProducers(time.Now()) // more may have come meanwhile

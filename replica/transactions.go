@@ -190,6 +190,12 @@ func (t *transactions) apply(b record.Batch) (aborted span, ok bool) {
 	return span{id, before.first, after.last}, before.open() && !m.Commit
 }
 
+// forget drops the producers whose last transaction has ended below offset.
+// Nothing is as late as that, and it would need a permit.
+func (t *transactions) forget(offset record.Offset) {
+	maps.DeleteFunc(t.applied, func(_ record.ProducerID, s transactional) bool { return !s.open() && s.last < offset })
+}
+
 // stable returns the last stable offset: the first of the oldest transaction that
 // is open by what is applied, else the high watermark.
 func (t *transactions) stable(high record.Offset) record.Offset {

@@ -109,6 +109,21 @@ func TestAMarkerCountsOnceAndNeverAgainstALaterTransaction(t *testing.T) {
 	require.True(t, txs.checkMarker(markerBatch(t, abortOf(id, 5))).accepted())
 }
 
+func TestEndsAreForgottenAndOpenTransactionsAreNot(t *testing.T) {
+	txs := newTransactions()
+	for i, b := range []record.Batch{
+		transactionalBatch(t, 1, 0, 0, 1), transactionalBatch(t, 2, 0, 0, 1), markerBatch(t, commitOf(2, 0)),
+		transactionalBatch(t, 3, 0, 0, 1), markerBatch(t, abortOf(3, 0)),
+	} {
+		b.Stamp(record.Offset(i), 1)
+		txs.apply(b)
+	}
+	txs.forget(4)
+	require.True(t, txs.get(1).open())
+	require.NotContains(t, txs.applied, record.ProducerID(2))
+	require.Contains(t, txs.applied, record.ProducerID(3))
+}
+
 // TestTransactionsAreTheSameHoweverTheyCameAbout stores, cuts, applies and saves at
 // random, and compares with what a log read from its start adds up to.
 func TestTransactionsAreTheSameHoweverTheyCameAbout(t *testing.T) {
