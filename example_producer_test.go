@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/quorumlog/quorumlog"
 )
@@ -113,4 +114,64 @@ func ExampleNode_Producer_name() {
 	// fenced: false
 	// fenced: false
 	// fenced: true
+}
+
+// What goes into one partition, how it is compressed, and what happens when the
+// buffer is full.
+func ExampleNode_Producer_settings() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{Defaults: quorumlog.TopicConfig{Partitions: 4}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	p, err := n.Producer(quorumlog.ProducerConfig{
+		Linger:      5 * time.Millisecond, // gather records for as long, to make larger batches
+		BatchBytes:  64 << 10,
+		BufferBytes: 64 << 10, // of records without a result
+		Codec:       quorumlog.CodecLZ4,
+		Codecs:      map[string]quorumlog.Codec{"photos": quorumlog.CodecNone},
+		Partitioner: quorumlog.ByFunc(func(r *quorumlog.Record, n int) int { return len(r.Value) % n }),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer p.Close(ctx)
+	res, err := p.Send(ctx, quorumlog.Record{Topic: "photos", Value: []byte("seven b")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("partition", res.Partition)
+
+	r := quorumlog.Record{Topic: "photos", Value: make([]byte, 30<<10)}
+	p.TrySendAsync(ctx, r, func(res quorumlog.Result, err error) {
+		if errors.Is(err, quorumlog.ErrBufferFull) {
+			return // SendAsync would have waited
+		}
+		fmt.Println("partition", res.Partition, err)
+	})
+	if err := p.Flush(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// partition 3
+	// partition 0 <nil>
+}
+
+// One record that must be on every replica that is in sync.
+func ExampleWithAcks() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	ctx, r := context.Background(), quorumlog.Record{Value: []byte("paid")}
+	res, err := n.Produce(ctx, "orders", r, quorumlog.WithAcks(quorumlog.AckAll))
+	fmt.Println(res.Offset, err)
+
+	_, err = n.Produce(ctx, "orders", r, quorumlog.WithAcks(quorumlog.AckNone))
+	fmt.Println(errors.Is(err, quorumlog.ErrInvalid)) // Produce promises more
+	// Output:
+	// 0 <nil>
+	// true
 }

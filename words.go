@@ -41,6 +41,12 @@ type (
 	Producer = producer.Producer
 	// ProducerConfig says how a producer works. The zero value is the safe one.
 	ProducerConfig = producer.Config
+	// Partitioner picks the partitions of a topic's records.
+	Partitioner = producer.Partitioner
+	// Picker picks the partitions of one topic's records for one producer.
+	Picker = producer.Picker
+	// Codec compresses batches.
+	Codec = record.Codec
 	// Dedupe says how a producer recognises records that are sent again.
 	Dedupe = producer.Dedupe
 	// SendOption changes how one record is sent.
@@ -127,6 +133,29 @@ const (
 	AckLeader = record.AckLeader // in the leader's log
 	AckNone   = record.AckNone   // handed to the leader
 )
+
+// Codecs of a producer's batches. None is the default.
+const (
+	CodecNone   = record.None
+	CodecGzip   = record.Gzip
+	CodecSnappy = record.Snappy
+	CodecLZ4    = record.LZ4
+	CodecZstd   = record.Zstd
+)
+
+// ByKey is the Partitioner that keeps the records of a key in one partition, the
+// one that Kafka's clients take, and spreads those without a key. The default.
+func ByKey(topic string) Picker { return producer.ByKey(topic) }
+
+// RoundRobin is the Partitioner that gives each record to the next partition.
+func RoundRobin(topic string) Picker { return producer.RoundRobin(topic) }
+
+// ByPartition is the Partitioner that sends each record to its own
+// Record.Partition.
+func ByPartition(topic string) Picker { return producer.Manual(topic) }
+
+// ByFunc makes a Partitioner that lets pick choose one of n partitions.
+func ByFunc(pick func(r *Record, n int) int) Partitioner { return producer.ByFunc(pick) }
 
 // WithAcks asks for AckAll, or AckQuorum, for one record. Weaker levels need a
 // Producer with DisableIdempotence.

@@ -71,13 +71,17 @@ func TestTheCallerMayReuseItsSlicesAtOnce(t *testing.T) {
 		f := newFake(t, 1)
 		p := start(t, f, producer.Config{Linger: time.Second})
 		key, value := []byte("key"), []byte("value")
-		p.SendAsync(t.Context(), record.Record{Topic: "t", Key: key, Value: value}, nil)
+		headers := []record.Header{{Key: "h", Value: []byte("header")}}
+		p.SendAsync(t.Context(), record.Record{Topic: "t", Key: key, Value: value, Headers: headers}, nil)
 		copy(key, "XXX")
 		copy(value, "XXXXX")
+		copy(headers[0].Value, "XXXXXX")
+		headers[0].Key = "X"
 		require.NoError(t, p.Flush(t.Context()))
 		got := f.log(record.TopicPartition{Topic: "t"}).records(t)
 		require.Equal(t, "key", string(got[0].Key))
 		require.Equal(t, "value", string(got[0].Value))
+		require.Equal(t, []record.Header{{Key: "h", Value: []byte("header")}}, got[0].Headers)
 	})
 }
 
