@@ -27,6 +27,7 @@ type Node struct {
 	producer *producer.Producer // behind Produce
 	home     *home
 	endpoint transport.Endpoint
+	mover    mover // of its groups
 
 	closing sync.Once
 	closed  error // of the first Close
@@ -90,7 +91,7 @@ func open(h *home, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close(), endpoint.Close(), h.Close())
 	}
-	return &Node{cluster: c, producer: p, home: h, endpoint: endpoint}, nil
+	return &Node{cluster: c, producer: p, home: h, endpoint: endpoint, mover: mover{c, p, cfg.Defaults}}, nil
 }
 
 // flushOnClose bounds how long Close waits for records of Produce under way.
@@ -147,7 +148,16 @@ func (n *Node) Read(ctx context.Context, topic string, opts ...ReadOption) iter.
 
 // Group joins a consumer group as a new member. Close it before the node.
 func (n *Node) Group(ctx context.Context, name string, topics []string, cfg GroupConfig) (*consumer.Group, error) {
+	if cfg.Mover == nil {
+		cfg.Mover = n.mover
+	}
 	return consumer.Join(ctx, n.cluster, n.cluster, name, topics, cfg)
+}
+
+// DeadLetters returns what a group has given up on: to list, to send back to the
+// group, or to drop.
+func (n *Node) DeadLetters(group string) *consumer.DeadLetters {
+	return consumer.NewDeadLetters(n.cluster, n.mover, group)
 }
 
 // Txn returns a client for transactions under a transactional id, which it takes with

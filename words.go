@@ -65,6 +65,16 @@ type (
 	Batch = consumer.Batch
 	// OpenTransaction is a transaction that holds readers of a partition back.
 	OpenTransaction = cluster.OpenTransaction
+	// RetryPolicy says what becomes of a record whose handler fails: GroupConfig.Retry.
+	RetryPolicy = consumer.RetryPolicy
+	// Failure says why and whence a record was moved. FailureOf reads it.
+	Failure = consumer.Failure
+	// DeadLetters is what a group has given up on. Node.DeadLetters returns it.
+	DeadLetters = consumer.DeadLetters
+	// Letter is one of the DeadLetters.
+	Letter = consumer.Letter
+	// PanicError is a panic of a handler, turned into an error.
+	PanicError = consumer.PanicError
 	// ReadOption says where a read begins and ends.
 	ReadOption = consumer.ReadOption
 	// FlushPolicy says when a topic's records are made to survive a power cut.
@@ -115,6 +125,19 @@ func UntilEnd() ReadOption { return consumer.UntilEnd() }
 
 // Partition reads one partition instead of all.
 func Partition(p int32) ReadOption { return consumer.Partition(p) }
+
+// What RetryPolicy.Classify may say about an error.
+const (
+	Retry      = consumer.Retry      // in place, then by way of the retry topics
+	DeadLetter = consumer.DeadLetter // to the dead letters at once
+	Stop       = consumer.Stop       // Run returns it
+)
+
+// Permanent marks an error of a handler as one that trying again cannot mend.
+func Permanent(err error) error { return consumer.Permanent(err) }
+
+// FailureOf returns why and whence a record was moved; false if it was not.
+func FailureOf(r Record) (Failure, bool) { return consumer.FailureOf(r) }
 
 // Flush policies of a topic. A crash of the process alone loses nothing under
 // any of them.

@@ -28,10 +28,11 @@ type claim struct {
 	err   error         // why the feed ended; comes out of Poll after the queue
 	space chan struct{} // capacity 1: the queue has become shorter
 
-	win    *window       // of the Run in progress, once it has handed something out
-	done   record.Offset // all below is finished by Run: as far as a commit may go
-	stored record.Offset // as far as one went; NoOffset before the first Run
-	fenced bool          // the coordinator refuses its commits
+	win      *window       // of the Run in progress, once it has handed something out
+	done     record.Offset // all below is finished by Run: as far as a commit may go
+	stored   record.Offset // as far as one went; NoOffset before the first Run
+	keysRead bool          // the retry topics were read since it was granted; guarded by keys.mu
+	fenced   bool          // the coordinator refuses its commits
 
 	seek   record.Offset      // where the feed is to go on; NoOffset unless Seek was called
 	cancel context.CancelFunc // ends the feed

@@ -56,6 +56,11 @@ type Config struct {
 	Commit CommitMoment
 	// CommitInterval is the time between two commits [OnTimer]. Default 5 s.
 	CommitInterval time.Duration
+	// Retry says what becomes of records whose handler fails. Default: the first
+	// failure ends Run with its error.
+	Retry RetryPolicy
+	// Mover moves the records that Retry is about. Node.Group sets it.
+	Mover Mover
 	// StartAt counts where no offset is committed. Default [AtStart].
 	StartAt StartAt
 	// ResumeAt says where to begin in newly owned partitions, for who keeps its
@@ -92,6 +97,9 @@ func (c Config) withDefaults() Config {
 	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
 	c.CommitInterval = cmp.Or(c.CommitInterval, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Retry.active() {
+		c.Retry = c.Retry.withDefaults()
+	}
 	nothing := func(context.Context, []record.TopicPartition) {}
 	if c.OnAssigned == nil {
 		c.OnAssigned = nothing
@@ -120,6 +128,12 @@ func (c Config) Validate() error {
 	}
 	if c.MaxInFlight < 1 || c.MaxInFlightBytes < 1 {
 		errs = append(errs, fmt.Errorf("MaxInFlight is %d and MaxInFlightBytes is %d, want at least 1 each", c.MaxInFlight, c.MaxInFlightBytes))
+	}
+	if c.Retry.active() {
+		errs = append(errs, c.Retry.validate()...)
+		if c.Mover == nil {
+			errs = append(errs, errors.New("there is a Retry policy but no Mover to move records"))
+		}
 	}
 	if c.Commit < AfterHandler || c.Commit > ByHand {
 		errs = append(errs, fmt.Errorf("the moment of Commit is %v, which is unknown", c.Commit))

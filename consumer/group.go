@@ -21,6 +21,8 @@ type Group struct {
 	topics []string
 	cfg    Config
 	logger *slog.Logger
+	stages *stages // where records are moved to; nil without a RetryPolicy
+	keys   *keys   // which keys are there; nil unless KeyOrder
 
 	life    context.Context // of the goroutines; ends while Close is under way
 	end     context.CancelFunc
@@ -73,10 +75,8 @@ func Join(ctx context.Context, src Source, coord Coordinator, name string, topic
 		paused:  make(map[record.TopicPartition]bool),
 	}
 	g.logger = g.cfg.Logger.With("group", name)
-	for _, topic := range g.topics { // an unknown one is told now, not by silence
-		if _, err := src.Partitions(ctx, topic); err != nil {
-			return nil, fmt.Errorf("join group %q: %w", name, err)
-		}
+	if err := g.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("join group %q: %w", name, err)
 	}
 	if err := g.join(ctx); err != nil {
 		return nil, fmt.Errorf("join group %q: %w", name, err)
@@ -86,6 +86,31 @@ func Join(ctx context.Context, src Source, coord Coordinator, name string, topic
 	g.wg.Go(g.session)
 	g.wg.Go(g.keep)
 	return g, nil
+}
+
+// prepare looks at the topics, and makes those that records are moved to.
+func (g *Group) prepare(ctx context.Context) error {
+	most := 1
+	for _, topic := range g.topics { // an unknown one is told now, not by silence
+		n, err := g.src.Partitions(ctx, topic)
+		if err != nil {
+			return err
+		}
+		most = max(most, n)
+	}
+	if !g.cfg.Retry.active() {
+		return nil
+	}
+	s, topics, err := openStages(ctx, g.cfg.Mover, g.name, g.cfg.Retry, most)
+	if err != nil {
+		return fmt.Errorf("topics for records that are tried again: %w", err)
+	}
+	g.stages = s
+	g.topics = slices.Compact(slices.Sorted(slices.Values(append(topics, g.topics...))))
+	if g.cfg.Retry.KeyOrder {
+		g.keys = newKeys(g)
+	}
+	return nil
 }
 
 func validateJoin(name string, topics []string, cfg Config) error {

@@ -322,6 +322,9 @@ func (r *runner) finish(f *flight, i int) {
 func (r *runner) served(l *lane, at int, v verdict) {
 	w := l.win
 	w.running--
+	if l.pieces[0].in.dropped.Load() {
+		l.tries, l.failed = 0, time.Time{}
+	}
 	if l.pieces[0].from = at; at == l.pieces[0].to {
 		l.pieces = slices.Delete(l.pieces, 0, 1)
 	}
@@ -368,18 +371,4 @@ func (r *runner) wait(l *lane, d time.Duration) {
 		r.resume(l)
 	})
 	l.timer = t
-}
-
-// deal has the handler see a record, and does with a failure what the policy
-// says. It reports whether the record is finished.
-func (r *runner) deal(l *lane, rec *record.Record) (verdict, bool) {
-	l.begun.Add(1)
-	err := guard(r.ctx, rec, r.handle)
-	if err == nil {
-		return verdict{}, true
-	}
-	if r.ctx.Err() != nil {
-		return verdict{err: r.ctx.Err()}, false // no failure: it was told to stop
-	}
-	return verdict{err: err}, false
 }

@@ -40,8 +40,9 @@ type lane struct {
 	state  laneState
 	timer  *time.Timer // ends the waiting
 
-	tries int           // of the record in front, so far
-	begun atomic.Uint64 // counts the records begun; read without the lock
+	tries  int           // of the record in front, so far; the worker's
+	failed time.Time     // when it failed first; the worker's
+	begun  atomic.Uint64 // counts the records begun; read without the lock
 }
 
 type laneState int8
@@ -214,10 +215,10 @@ func (w *window) drop() {
 	}
 	for i := range w.lanes {
 		l := &w.lanes[i]
-		l.tries = 0
 		if l.state == laneRunning {
 			continue // its worker finds out
 		}
+		l.tries, l.failed = 0, time.Time{}
 		l.pieces = nil
 		if l.state != laneReady {
 			l.stopWaiting()
