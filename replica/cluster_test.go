@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,8 @@ type trio struct {
 	inSync  int
 	expiry  time.Duration // of producers
 	most    int           // producers
+	timeout time.Duration // of elections; 500 ms if zero
+	shown   shown
 }
 
 // host is what one node runs.
@@ -81,8 +84,9 @@ func newTrioOf(t testing.TB, segmentBytes int64, nodes ...string) *trio {
 func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 	t.Helper()
 	*c = trio{
-		segment: c.segment, flush: c.flush, lag: c.lag, inSync: c.inSync, expiry: c.expiry, most: c.most,
-		t: t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
+		segment: c.segment, flush: c.flush, lag: c.lag, inSync: c.inSync, expiry: c.expiry, most: c.most, timeout: cmp.Or(c.timeout, 500*time.Millisecond),
+		shown: shown{},
+		t:     t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
 	for _, node := range nodes {
@@ -92,6 +96,9 @@ func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 		c.start(node)
 	}
 	t.Cleanup(func() {
+		if !t.Failed() {
+			c.checkReplicas()
+		}
 		for _, node := range c.nodes {
 			c.stop(node)
 		}
@@ -124,7 +131,7 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: 500 * time.Millisecond, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())
@@ -213,6 +220,7 @@ func (c *trio) get(ch <-chan outcome) outcome {
 	c.t.Helper()
 	select {
 	case o := <-ch:
+		c.checkOffsets()
 		return o
 	case <-time.After(10 * time.Second):
 		require.FailNow(c.t, "no answer to an append")

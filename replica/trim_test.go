@@ -30,6 +30,7 @@ func (c *trio) eventually(what string, ok func() bool) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
+		c.checkOffsets()
 		select {
 		case <-tick.C:
 		case <-deadline:
