@@ -27,7 +27,7 @@ const stickyBytes = 64 << 10
 // ByKey maps a key to the partition that Kafka's clients map it to, so records
 // of one key stay in order. Records without a key go to a partition picked at
 // random, 64 KiB to each, so that they share batches and all partitions get the
-// same (KIP-480, KIP-794).
+// same (KIP-480, KIP-794), but for those that do not take batches at the moment.
 //
 // With another number of partitions most keys have another partition. When a
 // topic grows, the producer therefore refuses its records with a key, with
@@ -36,7 +36,8 @@ func ByKey(string) Picker { return new(byKey) }
 
 type byKey struct {
 	sticky int
-	left   int // bytes that may still go to sticky
+	left   int                      // bytes that may still go to sticky
+	down   func(partition int) bool // it does not take batches now; nil: nobody knows
 }
 
 func (k *byKey) Pick(r *record.Record, n int) int {
@@ -44,11 +45,33 @@ func (k *byKey) Pick(r *record.Record, n int) int {
 		return KeyPartition(r.Key, n)
 	}
 	if k.left <= 0 || k.sticky >= n {
-		k.sticky, k.left = rand.IntN(n), stickyBytes
+		k.sticky, k.left = k.choose(n), stickyBytes
+	} else if k.isDown(k.sticky) {
+		k.sticky = k.choose(n)
 	}
 	k.left -= record.SizeOf(r)
 	return k.sticky
 }
+
+// choose returns a random partition, one that takes batches if there is any.
+func (k *byKey) choose(n int) int {
+	first := rand.IntN(n)
+	if !k.isDown(first) {
+		return first
+	}
+	var up []int
+	for i := range n {
+		if !k.isDown(i) {
+			up = append(up, i)
+		}
+	}
+	if len(up) == 0 {
+		return first
+	}
+	return up[rand.IntN(len(up))]
+}
+
+func (k *byKey) isDown(partition int) bool { return k.down != nil && k.down(partition) }
 
 // RoundRobin gives each record, with or without a key, to the next partition,
 // beginning with one picked at random.

@@ -44,6 +44,12 @@ func (t *topic) pick(r *record.Record) (*partition, error) {
 	return t.parts[n], nil
 }
 
+// down reports whether the last try at a partition failed and is to be repeated.
+func (t *topic) down(partition int) bool {
+	pt := t.parts[partition]
+	return pt.failures > 0 && !pt.idle()
+}
+
 // learn asks the cluster for the layout of a topic, without the lock.
 func (p *Producer) learn(ctx context.Context, name string) (*topic, error) {
 	p.mu.Unlock()
@@ -61,6 +67,9 @@ func (p *Producer) learn(ctx context.Context, name string) (*topic, error) {
 	t := p.topics[name]
 	if t == nil {
 		t = &topic{name: name, id: id, picker: p.cfg.Partitioner(name)}
+		if k, ok := t.picker.(*byKey); ok {
+			k.down = t.down
+		}
 		p.topics[name] = t
 	}
 	if id != t.id || n > t.n { // no other caller was faster

@@ -141,6 +141,46 @@ func TestRecordsOfADeletedTopicAreGivenUp(t *testing.T) {
 	})
 }
 
+func TestRecordsWithoutAKeyAvoidAPartitionThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 4)
+		var down bool
+		f.judge = func(tp record.TopicPartition, _ record.Batch) fate {
+			if down && tp.Partition != 2 {
+				return fate{refuse: notLeader}
+			}
+			return fate{}
+		}
+		p := start(t, f, producer.Config{})
+		send := func() (to map[int32]int, failed int) {
+			var outs []*outcome
+			for range 50 {
+				outs = append(outs, sendAsync(p, rec(string(make([]byte, 70<<10))))...) // another partition each
+				synctest.Wait()
+			}
+			require.NoError(t, p.Flush(t.Context()))
+			to = make(map[int32]int)
+			for _, o := range outs {
+				if o.err != nil {
+					failed++
+				} else {
+					to[o.res.Partition]++
+				}
+			}
+			return to, failed
+		}
+		down = true
+		to, failed := send()
+		require.Len(t, to, 1)
+		require.LessOrEqual(t, failed, 3, "one for each that was not yet seen to be down")
+		require.Equal(t, 50, to[2]+failed)
+		down = false
+		to, failed = send()
+		require.Zero(t, failed)
+		require.Len(t, to, 4, "they are tried again")
+	})
+}
+
 func TestALayoutIsLookedUpOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2)
