@@ -36,6 +36,8 @@ type Config struct {
 	Defaults TopicConfig
 	// ElectionTimeout as in replica.Config. Default 500 ms.
 	ElectionTimeout time.Duration
+	// SleepAfter as in replica.Config. Default 30 s.
+	SleepAfter time.Duration
 	// RetentionInterval is how often this node looks for what the partitions may
 	// forget that it leads. Default 5 minutes.
 	RetentionInterval time.Duration

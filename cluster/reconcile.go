@@ -75,6 +75,7 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		Mux:             n.mux,
 		Stable:          n.cfg.Stable,
 		ElectionTimeout: n.cfg.ElectionTimeout,
+		SleepAfter:      n.cfg.SleepAfter,
 		SegmentBytes:    t.SegmentBytes,
 		SegmentAge:      t.segmentAge(),
 		Flush:           t.Flush,

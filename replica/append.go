@@ -130,13 +130,16 @@ func (r *Replica) propose(p *proposal) error {
 	r.proposals[p.id] = p
 	r.queue = append(r.queue, p)
 	r.queueBytes += p.size
+	if n := r.nap.Load(); n != nil && len(r.queue) == 1 {
+		r.wg.Go(func() { r.wake(n, wakeServe) }) // Close waits; it has not begun, since closed is not set
+	}
 	r.handOver()
 	return nil
 }
 
 // handOver gives Raft as many waiting proposals as it has room for. r.mu is held.
 func (r *Replica) handOver() {
-	for len(r.queue) > 0 && r.inFlight < maxInFlight {
+	for len(r.queue) > 0 && r.inFlight < maxInFlight && !r.frozen {
 		p := r.queue[0]
 		r.queue[0] = nil
 		r.queue = r.queue[1:]

@@ -229,6 +229,9 @@ func (m *Mux) serveBeats(from string, body []byte, reply func([][]byte, error)) 
 		}
 		if t := m.group(group); t == nil {
 			now.add(id, nil)
+			if m.watch.asleep(group, from) {
+				go m.rouse(group) // the next one finds it awake
+			}
 		} else {
 			t.serve(t.ctx, rpcAppend, req, func(resp [][]byte, err error) {
 				var b []byte

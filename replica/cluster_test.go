@@ -58,6 +58,7 @@ type trio struct {
 	expiry  time.Duration // of producers
 	most    int           // producers
 	timeout time.Duration // of elections; 500 ms if zero
+	sleep   time.Duration // SleepAfter
 	shown   shown
 }
 
@@ -85,8 +86,8 @@ func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 	t.Helper()
 	*c = trio{
 		segment: c.segment, flush: c.flush, lag: c.lag, inSync: c.inSync, expiry: c.expiry, most: c.most, timeout: cmp.Or(c.timeout, 500*time.Millisecond),
-		shown: shown{},
-		t:     t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
+		sleep: c.sleep, shown: shown{},
+		t: t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
 	for _, node := range nodes {
@@ -131,7 +132,7 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, SleepAfter: c.sleep, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())

@@ -36,6 +36,11 @@ type Config struct {
 	// before it stands for election; it waits up to twice as long, by chance.
 	// Default 500 ms, at least 10 ms.
 	ElectionTimeout time.Duration
+	// SleepAfter is how long a partition must not have been written to before its
+	// replicas go to sleep: they cost next to nothing then, and the next write
+	// waits for an election, which takes some milliseconds. Below zero they never
+	// sleep. The same on all nodes. Default 30 s.
+	SleepAfter time.Duration
 	// LagTimeMax is how long a follower may go without having caught up with the
 	// leader's end and still count as in sync. Default 10 s.
 	LagTimeMax time.Duration
@@ -57,6 +62,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.SleepAfter = cmp.Or(c.SleepAfter, 30*time.Second)
 	c.LagTimeMax = cmp.Or(c.LagTimeMax, 10*time.Second)
 	c.ProducerExpiry = cmp.Or(c.ProducerExpiry, 24*time.Hour)
 	c.MaxProducers = cmp.Or(c.MaxProducers, 10_000)

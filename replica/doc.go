@@ -69,6 +69,47 @@
 // node in one message for all groups, every twentieth of the election timeout
 // at the most. Each group still answers for itself, see beat.go.
 //
+// # Sleep
+//
+// A partition that nobody has written to for Config.SleepAfter goes to sleep:
+// Raft ends on all its replicas, and with it heartbeats, timers and goroutines.
+// Reads, status and leader are as before. The next write, change of membership or
+// transfer at the leader wakes it: the leader starts Raft and is elected again, in
+// two round trips. What was appended waits meanwhile. A barrier asks a quorum
+// whether all still sleep, and wakes nobody if so.
+//
+//	leader                              followers
+//	quiet, and all hold its last entry
+//	asks "could you?" ----------------> same epoch, leader, last entry; all of it
+//	                                    committed, applied and in the checkpoint
+//	holds heartbeats back until none
+//	is under way
+//	says "sleep" ---------------------> end Raft, look that nothing came in between
+//	all have: ends Raft, looks again
+//	any has not: heartbeats again, ---> wake up with the first one
+//	which end the sleep of the others
+//
+// Why this is safe: to end Raft is a crash with nothing lost, which Raft allows
+// any replica at any time, and to start it again is a restart. Logs, terms and
+// votes are those on disk, and whoever leads next was elected by a quorum of them.
+// So no step, lost, repeated or late, can take back what was acknowledged. What
+// the steps see to is that nobody believes what is not so:
+//
+//   - A replica sleeps under a leader and an epoch only if its term was that epoch
+//     after Raft had ended. It cannot have voted in a later one.
+//   - So when a quorum sleeps under this leader now, no later leader existed before
+//     now: that is what a barrier of a sleeping leader rests on.
+//   - Any message of Raft from a member wakes a replica up. One that is awake among
+//     sleepers hears of no leader, stands for election, and so wakes the others.
+//   - Nodes compare every quarter of an election timeout which groups sleep on
+//     both (watch.go). A follower whose leader's node is silent for as long as
+//     Raft would wait wakes up and stands for election; one whose leader is awake, or
+//     gone, wakes up; a leader that a quorum has not asked for that long wakes up
+//     and is a follower.
+//   - A leader that was cut off while it slept may, for about two election timeouts,
+//     take itself for the leader. It writes nothing: it has to win an election first.
+//     Reads there show what was committed when it fell asleep.
+//
 // # Producers
 //
 // The last five batches of each producer are remembered, also when their records
@@ -97,6 +138,7 @@
 // # Concurrency
 //
 // All exported methods may be called at once. Raft's main goroutine alone
-// appends to the log. Callbacks run on the goroutine that settles, on Raft's
-// (AckLeader), or on the caller's, and must not block.
+// appends to the log; there is one Raft at a time.
+// Callbacks run on the goroutine that settles, on Raft's (AckLeader), or on the
+// caller's, and must not block.
 package replica

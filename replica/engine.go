@@ -46,6 +46,7 @@ func (r *Replica) startRaft() error {
 		case raft.LeaderObservation, raft.RaftState:
 			r.changed.fire()
 			r.releaseHeld()
+			r.endClaim()
 		}
 		return false
 	}))
@@ -58,7 +59,7 @@ func (r *Replica) newRaft(transport *groupTransport) (ra *raft.Raft, err error) 
 	t := r.cfg.ElectionTimeout
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(r.cfg.Node)
-	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = t, t, t/2
+	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = t+1, t+1, t/2 // see campaign
 	conf.CommitTimeout = min(50*time.Millisecond, t/2)
 	conf.MaxAppendEntries = maxInFlight + maxBarriers
 	conf.BatchApplyCh = true
@@ -98,4 +99,14 @@ func (e *engine) shutdown() {
 		_ = stopped.Error() // never one
 		close(e.ended)
 	})
+}
+
+// campaign makes Raft stand for election at once, with a vote before the vote:
+// who follows a leader refuses, and nothing is disturbed. Raft has no call for
+// that, but a follower that learns of a shorter timeout, and has not heard of a
+// leader since it started, does it. Only the first call has an effect.
+func (e *engine) campaign(t time.Duration) error {
+	conf := e.ReloadableConfig()
+	conf.HeartbeatTimeout, conf.ElectionTimeout = t, t
+	return e.ReloadConfig(conf)
 }

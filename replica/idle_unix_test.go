@@ -18,6 +18,8 @@ import (
 	"github.com/quorumlog/quorumlog/internal/vfs"
 )
 
+var idleSleep = flag.Duration("idle.sleep", -1, "measure them asleep: SleepAfter")
+
 var idlePartitions = flag.String("idle", "", "measure what so many idle partitions cost, for example 1,100,1000")
 
 // TestIdleCostIsMeasured prints a line of the table in docs/idle.md for each
@@ -35,7 +37,10 @@ func TestIdleCostIsMeasured(t *testing.T) {
 				s, err := OpenStable(filepath.Join(dir, node+".votes"))
 				require.NoError(t, err)
 				return s
-			}, nil)
+			}, func(c *Config) { c.SleepAfter = *idleSleep })
+			if *idleSleep > 0 {
+				f.sleep(t)
+			}
 			measureIdle(t, f, 10*time.Second)
 		})
 	}

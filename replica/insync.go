@@ -117,8 +117,18 @@ func (r *Replica) followers() []string {
 	return nodes
 }
 
-// insync returns the followers that are in sync now. The leader asks.
+// insync returns the followers that are in sync now. The leader asks. Those that
+// sleep have everything, as long as their nodes live.
 func (r *Replica) insync() map[string]uint64 {
+	if n := r.resting(); n != nil {
+		in := map[string]uint64{}
+		for _, node := range r.followers() {
+			if time.Since(r.cfg.Mux.watch.heard(node, n)) <= r.cfg.LagTimeMax {
+				in[node] = n.last
+			}
+		}
+		return in
+	}
 	return r.progress.inSync(r.raft().CurrentTerm(), r.followers(), r.cfg.LagTimeMax, time.Now())
 }
 

@@ -159,6 +159,11 @@ func (r *Replica) change(ctx context.Context, decide func(ctx context.Context, m
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	release, err := r.stayAwake(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if _, _, err := r.Barrier(ctx); err != nil {
 		return err
 	}
@@ -215,6 +220,14 @@ func (r *Replica) TransferLeadership(ctx context.Context, node string) error {
 	}
 	if node == r.cfg.Node {
 		return nil
+	}
+	release, err := r.stayAwake(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !r.leads() {
+		return r.notLeader()
 	}
 	future := r.raft().LeadershipTransfer
 	if node != "" {

@@ -30,8 +30,9 @@ type Mux struct {
 	endpoint transport.Endpoint
 	service  transport.Service
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
+	watch *watch
+	life  context.Context // ends with Close
+	end   context.CancelFunc
 
 	mu       sync.Mutex
 	groups   map[groupID]*groupTransport
@@ -44,6 +45,7 @@ type Mux struct {
 func NewMux(e transport.Endpoint, svc transport.Service) *Mux {
 	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}, outboxes: map[string]*outbox{}}
 	m.life, m.end = context.WithCancel(context.Background())
+	m.watch = newWatch(m)
 	e.Handle(svc, m.handle)
 	return m
 }
@@ -56,6 +58,7 @@ func (m *Mux) Close() error {
 	m.mu.Unlock()
 	m.opened.fire()
 	m.end()
+	m.watch.wg.Wait()
 	return nil
 }
 
@@ -96,11 +99,28 @@ func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([]
 		return
 	}
 	id, kind, body := groupID(req[:groupIDSize]), rpcKind(req[groupIDSize]), req[groupIDSize+1:]
-	if kind == rpcBeats {
+	switch kind {
+	case rpcBeats:
 		go m.serveBeats(from, body, reply)
+		return
+	case rpcWatch, rpcRoll:
+		m.watch.serve(from, kind, body, reply)
+		return
+	case rpcSleep:
+		go m.serveSleep(id, from, body, reply) // it waits for Raft's end
 		return
 	}
 	t := m.group(id)
+	if t == nil && m.watch.asleep(id, from) {
+		go func() {
+			if t := m.rouse(id); t != nil {
+				t.serve(ctx, kind, body, reply)
+			} else {
+				reply(nil, record.ErrUnreachable)
+			}
+		}()
+		return
+	}
 	if t == nil && kind == rpcVote {
 		// A new partition's first leader asks for votes at once, perhaps before
 		// this node has opened it. Answering late beats a second election.
@@ -158,6 +178,9 @@ type groupTransport struct {
 
 	mu        sync.Mutex
 	heartbeat func(raft.RPC)
+	appending int           // requests to append that are under way
+	hushed    chan struct{} // closed by speak; nil unless hushed
+	drained   chan struct{} // closed when nothing is under way; nil unless somebody waits
 }
 
 func newGroupTransport(m *Mux, id groupID, node string, timeout, beatEvery time.Duration) *groupTransport {
@@ -311,6 +334,10 @@ func (t *groupTransport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress
 
 // AppendEntries implements raft.Transport.
 func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if !t.enter() {
+		return record.ErrClosed
+	}
+	defer t.leave()
 	var a answer
 	var err error
 	if len(req.Entries) == 0 {
@@ -386,6 +413,65 @@ func (t *groupTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.heartbeat = cb
+}
+
+// enter begins a request to append, when the group is not hushed; false when it closes.
+func (t *groupTransport) enter() bool {
+	for {
+		t.mu.Lock()
+		hushed := t.hushed
+		if hushed == nil {
+			t.appending++
+			t.mu.Unlock()
+			return true
+		}
+		t.mu.Unlock()
+		select {
+		case <-hushed:
+		case <-t.ctx.Done():
+			return false
+		}
+	}
+}
+
+func (t *groupTransport) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.appending--; t.appending == 0 && t.drained != nil {
+		close(t.drained)
+		t.drained = nil
+	}
+}
+
+// hush holds back all requests to append until speak, and waits until none is
+// under way. False when ctx ends before.
+func (t *groupTransport) hush(ctx context.Context) bool {
+	t.mu.Lock()
+	if t.hushed == nil {
+		t.hushed = make(chan struct{})
+	}
+	if t.appending == 0 {
+		t.mu.Unlock()
+		return true
+	}
+	drained := make(chan struct{})
+	t.drained = drained
+	t.mu.Unlock()
+	select {
+	case <-drained:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (t *groupTransport) speak() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hushed != nil {
+		close(t.hushed)
+		t.hushed = nil
+	}
 }
 
 // campaign makes Raft on this node stand for election at once.

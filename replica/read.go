@@ -63,6 +63,9 @@ func (r *Replica) bound(iso record.Isolation) record.Offset {
 // leaders before it can have committed. Until then, for a moment, it knows of less
 // than they have shown to readers.
 func (r *Replica) CaughtUp() bool {
+	if n := r.resting(); n != nil { // it fell asleep like that
+		return n.leader == r.cfg.Node
+	}
 	term := r.raft().CurrentTerm()
 	return r.store.log.Bounds().LastTerm == term && r.high.Load() >= r.since.Load()
 }

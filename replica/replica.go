@@ -22,8 +22,8 @@ import (
 const checkpointEvery = 500_000
 
 // Replica is one partition on one node: a member of its Raft group. Its methods
-// may be called at once. It owns two goroutines and those of Raft; Close waits
-// for all of them.
+// may be called at once. It owns two goroutines and those of Raft, which only
+// runs while it is awake; Close waits for all of them.
 type Replica struct {
 	cfg         Config
 	store       *store
@@ -33,11 +33,13 @@ type Replica struct {
 	stable      *groupStable
 	run         atomic.Pointer[engine]
 	started     chan struct{} // closed when run is set, or will never be
+	opened      time.Time
 	wg          sync.WaitGroup
 	closing     sync.Once
 
 	moved   signal // the high watermark moved, or the replica ended
 	changed signal // leadership changed, or the replica ended
+	turned  signal // the replica fell asleep, or woke up
 
 	high    atomic.Int64  // high watermark: everything below is committed and applied
 	applied atomic.Uint64 // the last entry applied
@@ -47,6 +49,16 @@ type Replica struct {
 
 	start atomic.Int64 // log start offset that was decided; segments may begin below
 	since atomic.Int64 // where the log ended when its newest term began
+
+	turning sync.Mutex          // held while the replica goes to sleep, and while it wakes up
+	nap     atomic.Pointer[nap] // nil while it is awake, which means that Raft runs
+	claim   atomic.Pointer[nap] // that it wakes from to serve somebody, until it is known who leads
+	used    atomic.Int64        // when something was stored last, since opened
+
+	// Of the tries to go to sleep; the watch's goroutine alone uses them.
+	sleepUsed  int64         // used at the last one
+	sleepAgain time.Time     // when the next one may be
+	sleepPause time.Duration // between them
 
 	unsaved atomic.Int64  // entries applied since the last checkpoint
 	chores  atomic.Uint32 // asked for and not done
@@ -72,6 +84,10 @@ type Replica struct {
 	held         []*proposal // committed, with AckAll: until all that are in sync have them
 	heldTimer    *time.Timer // looks at held again; nil while none is needed
 	forgetting   forgetting
+	frozen       bool        // nothing is handed to Raft
+	busy         int         // how many keep the replica awake
+	claimUntil   time.Time   // the end of claim at the latest
+	claimTimer   *time.Timer // ends it then
 }
 
 // Open opens the partition's replica on this node, or makes it. It returns
@@ -90,7 +106,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		return nil, err
 	}
 	r := &Replica{
-		cfg: cfg, started: make(chan struct{}),
+		cfg: cfg, opened: time.Now(), started: make(chan struct{}),
 		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, transactions: newTransactions(), proposals: map[uint64]*proposal{},
 	}
 	r.store = &store{rep: r, log: l}
@@ -120,6 +136,7 @@ func (r *Replica) open() error {
 	if err := r.cfg.Mux.add(r.raft().transport); err != nil {
 		return errors.Join(err, r.Close())
 	}
+	r.cfg.Mux.watch.add(r)
 	if fresh && r.cfg.Peers[0] == r.cfg.Node || r.alone() {
 		return r.raft().transport.campaign() // nobody else leads yet
 	}
@@ -249,9 +266,13 @@ func (r *Replica) fail(err error) {
 	r.changed.fire()
 	go func() { // Raft waits for its own goroutines, and this may be one of them
 		<-r.started
+		r.turning.Lock()
+		defer r.turning.Unlock()
 		if e := r.raft(); e != nil {
 			e.shutdown()
 		}
+		r.nap.Store(nil)
+		r.endClaim()
 		r.refuseQueue(r.failed)
 	}()
 }
@@ -274,7 +295,15 @@ func (r *Replica) Close() error {
 		r.mu.Unlock()
 		r.moved.fire() // who waits is told at once
 		r.refuseQueue(record.ErrClosed)
-		if failed == nil {
+		r.endClaim()
+		r.turning.Lock() // nobody goes to sleep or wakes up from here on
+		n := r.nap.Load()
+		r.turning.Unlock()
+		r.cfg.Mux.watch.remove(r)
+		if n != nil && n.leader == r.cfg.Node {
+			r.handDown(n)
+		}
+		if failed == nil && n == nil {
 			if r.unsaved.Load() > 0 {
 				r.checkpoint() // before the transfer, during which Raft makes none
 			}
@@ -298,11 +327,20 @@ func (r *Replica) Close() error {
 	return err
 }
 
-func (r *Replica) leads() bool { return r.raft().State() == raft.Leader }
+// leads reports whether this replica leads, awake or asleep.
+func (r *Replica) leads() bool {
+	if n := r.resting(); n != nil {
+		return n.leader == r.cfg.Node
+	}
+	return r.raft().State() == raft.Leader
+}
 
 // Leader returns the node that leads, "" if this replica knows of none, and the
 // epoch as far as it knows.
 func (r *Replica) Leader() (node string, epoch record.LeaderEpoch) {
+	if n := r.resting(); n != nil {
+		return n.leader, n.epoch
+	}
 	_, id := r.raft().LeaderWithID()
 	return string(id), record.LeaderEpoch(r.raft().CurrentTerm())
 }
@@ -321,8 +359,17 @@ func (r *Replica) notLeader() error {
 
 // Barrier waits until everything that older epochs left in the log is applied,
 // and returns the epoch this replica leads in and the high watermark then.
-// *record.NotLeaderError if it does not lead, or no longer.
+// *record.NotLeaderError if it does not lead, or no longer. A partition that
+// sleeps sleeps on if a quorum confirms it.
 func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offset, error) {
+	if n := r.nap.Load(); r.confirmed(ctx, n) {
+		return n.epoch, record.Offset(r.high.Load()), nil
+	}
+	release, err := r.stayAwake(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer release()
 	term := r.raft().CurrentTerm()
 	if !r.leads() {
 		return 0, 0, r.notLeader()
@@ -333,7 +380,7 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 		return 0, 0, ctx.Err()
 	}
 	barrier := r.raft().Barrier(0)
-	err := r.await(ctx, barrier, func() { <-r.barriers })
+	err = r.await(ctx, barrier, func() { <-r.barriers })
 	if err != nil {
 		return 0, 0, err
 	}

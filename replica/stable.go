@@ -103,6 +103,9 @@ func (g *groupStable) SetUint64(key []byte, val uint64) error {
 		g.mu.Unlock()
 		return nil
 	}
+	if old, err := g.store.GetUint64(g.key(string(key))); err == nil && old == val {
+		return nil // Raft writes the term it has just read, whenever it starts
+	}
 	if err := g.store.SetUint64(g.key(string(key)), val); err != nil {
 		g.failed(fmt.Errorf("write term: %w", err))
 		return err

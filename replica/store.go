@@ -137,8 +137,18 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	}
 	s.ghosts, s.installed = 0, false
 	s.mu.Unlock()
+	s.rep.use()
 	s.rep.stored(proposals)
 	return nil
+}
+
+// rest forgets what only Raft needs, while there is none.
+func (s *store) rest() {
+	s.entries = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ring = ring{}
+	s.ghosts, s.installed = 0, false
 }
 
 // stage turns logs into entries from offset end on, deciding on what is proposed here.

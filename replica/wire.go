@@ -20,6 +20,7 @@ import (
 //	pre-vote: term u64 | last entry u64 | its term u64
 //	install:  version u8 | term u64 | last entry u64 | its term u64 |
 //	          configuration index u64 | length u32 | configuration | the snapshot
+//	sleep:    op u8 | epoch u64 | last entry u64 | its term u64; answered with yes u8
 //	answer:   header | term u64 | last entry u64 | flags u8
 //
 // Appends without entries travel otherwise, see beat.go.
@@ -36,6 +37,9 @@ const (
 	rpcTimeoutNow
 	rpcInstall
 	rpcBeats // of all groups of a pair of nodes; see beat.go
+	rpcSleep // see sleep.go
+	rpcWatch // see watch.go
+	rpcRoll
 )
 
 // Flags of an answer.
