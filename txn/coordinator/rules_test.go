@@ -309,8 +309,8 @@ func TestARecordThatIsNotUnderstoodStopsTheFold(t *testing.T) {
 
 func TestTheFormatStaysAsItIs(t *testing.T) {
 	c := newScript(t)
-	who := c.ok(take("H1"))
-	who = c.ok(take("H2"))
+	c.ok(take("H1"))
+	who := c.ok(take("H2"))
 	req := add("H2", who, 2, 0)
 	req.Groups = []string{"billing"}
 	c.ok(req)
