@@ -70,8 +70,8 @@
 // are sent again in sequence order, with the same id, epoch and sequence. One
 // that had been written after all is recognised and answered as a duplicate.
 // A partition that never took a batch of this identity gets one batch alone
-// before the others follow: a leader that knows nothing of a producer takes any
-// sequence as its first.
+// before the others follow, since a leader that knows nothing of a producer takes
+// sequence 0 only.
 //
 // A batch that is given up may leave a gap in the sequences. The leader tells:
 // it refuses the batch that comes next although nothing is in flight before it.

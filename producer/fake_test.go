@@ -264,9 +264,9 @@ func (l *fakeLog) arrive(tp record.TopicPartition, b record.Batch) (record.Appen
 			return &record.OutOfOrderError{TopicPartition: tp, Producer: id, Epoch: b.ProducerEpoch(), Got: b.BaseSequence(), Want: want}
 		}
 		switch {
-		case s == nil: // anything goes, but in a partition that never held a record
-			if l.end == 0 && b.BaseSequence() != 0 {
-				return record.Appended{}, disorder(0)
+		case s == nil:
+			if b.BaseSequence() != 0 {
+				return record.Appended{}, &record.OutOfOrderError{TopicPartition: tp, Producer: id, Epoch: b.ProducerEpoch(), Got: b.BaseSequence(), Unknown: true}
 			}
 			s = &producerState{epoch: b.ProducerEpoch()}
 			l.producers[id] = s

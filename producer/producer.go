@@ -39,6 +39,7 @@ type Producer struct {
 	topics  map[string]*topic
 	parts   []*partition // of all topics
 	queue   []*partition // that may have something to send
+	working []*partition // the sender's: the queue it works off
 	timerAt time.Time    // when timer fires; zero when it is not set
 	buffer  buffer
 	scratch record.Record // the record being added; spares an allocation per record

@@ -31,7 +31,6 @@ func (p *Producer) send() {
 func (p *Producer) sendQueued() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var work []*partition
 	for {
 		now := time.Now()
 		if !p.timerAt.IsZero() && !now.Before(p.timerAt) {
@@ -40,8 +39,8 @@ func (p *Producer) sendQueued() {
 		if len(p.queue) == 0 || p.ctx.Err() != nil {
 			return
 		}
-		work, p.queue = p.queue, work[:0]
-		for _, pt := range work {
+		p.working, p.queue = p.queue, p.working[:0]
+		for _, pt := range p.working {
 			pt.queued = false
 			b := p.next(pt, now)
 			if b == nil {
@@ -123,7 +122,7 @@ func (p *Producer) windowFull(pt *partition, now time.Time) bool {
 }
 
 // proven reports whether the leader of pt knows the sequences of this producer.
-// One that does not would take any as the first.
+// One that does not would take only the first.
 func (p *Producer) proven(pt *partition, now time.Time) bool {
 	return p.cfg.DisableIdempotence || now.Sub(pt.proven) <= provenFor
 }

@@ -75,11 +75,12 @@ const (
 )
 
 func classify(err error) class {
+	if err == nil {
+		return written
+	}
 	is := func(target error) bool { return errors.Is(err, target) }
 	var few *record.NotEnoughReplicasError
 	switch {
-	case err == nil:
-		return written
 	case is(record.ErrOutcomeUnknown): // first: it may wrap any of the others
 		return unknown
 	case is(record.ErrDuplicate):
