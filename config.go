@@ -35,6 +35,9 @@ type Config struct {
 	// RetentionInterval is how often the node looks for records that a topic need
 	// not keep (TopicConfig.RetentionAge, RetentionBytes). Default 5 minutes.
 	RetentionInterval time.Duration
+	// OffsetsRetention is how long the committed offsets of a group without members
+	// are kept. Those of a group with members are never forgotten. Default 7 days.
+	OffsetsRetention time.Duration
 	// Logger gets what an operator should know. Default silent.
 	Logger *slog.Logger
 }

@@ -41,6 +41,8 @@ type Config struct {
 	// RetentionInterval is how often this node looks for what the partitions may
 	// forget that it leads. Default 5 minutes.
 	RetentionInterval time.Duration
+	// OffsetsRetention is as in group.Config. Default 7 days.
+	OffsetsRetention time.Duration
 	Flusher           *log.Flusher // of all partitions; default: one each, as in log.Config
 	Logger            *slog.Logger // default silent
 }
@@ -79,6 +81,7 @@ func (c Config) Validate() error {
 	bad(!slices.Contains(c.Peers, c.ID), "Peers %q do not hold ID %q", c.Peers, c.ID)
 	bad(len(slices.Compact(slices.Clone(c.Peers))) != len(c.Peers), "Peers %q hold an id twice", c.Peers)
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
+	bad(c.OffsetsRetention < 0, "OffsetsRetention is %v, want a positive one", c.OffsetsRetention)
 	bad(c.RetentionInterval < 0, "RetentionInterval is %v, want a positive one", c.RetentionInterval)
 	if len(errs) == 0 {
 		d := c.Defaults

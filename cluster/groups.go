@@ -81,7 +81,8 @@ func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *grou
 			defer n.tabling.RUnlock()
 			return len(n.table.byName[topic])
 		},
-		Logger: n.cfg.Logger,
+		OffsetsRetention: n.cfg.OffsetsRetention,
+		Logger:           n.cfg.Logger,
 	})
 }
 

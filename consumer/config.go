@@ -28,6 +28,12 @@ const (
 type Config struct {
 	// ClientID names this process in the coordinator's member list.
 	ClientID string
+	// InstanceID makes the member a static one: with Close it does not leave, and
+	// whoever joins with its id within its session timeout takes its partitions
+	// over, so that a restart moves nothing. Of two clients with the same id the
+	// one that started last stays, and the other's Poll and Run end with
+	// [record.ErrFenced]. Default "": Close leaves.
+	InstanceID string
 	// Assignor is the rule that spreads partitions over members: [group.Sticky],
 	// [group.Range] or [group.RoundRobin]; what most members ask for is used.
 	// Default: sticky, which moves as few partitions as possible.
@@ -38,6 +44,12 @@ type Config struct {
 	// HeartbeatInterval is how often the member reports, and so about how soon
 	// it learns of a change. Default 200 ms.
 	HeartbeatInterval time.Duration
+	// ProgressTimeout is how long a handler may be at one record, or the caller
+	// between two calls of Poll while there are records, before the member gives
+	// all its partitions up to others. It joins again when the handler returns or
+	// Poll is called. SessionTimeout tells that a process is gone, from outside;
+	// this tells, from inside, that it lives and does nothing. Default 5 minutes.
+	ProgressTimeout time.Duration
 	// MaxPollBytes is about how many bytes (as stored) one Poll hands out; at
 	// least one batch comes whatever the limit. Each owned partition holds up
 	// to three times as much. Default [DefaultMaxBytes].
@@ -91,6 +103,7 @@ const maxWorkers = 1024
 func (c Config) withDefaults() Config {
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 200*time.Millisecond)
+	c.ProgressTimeout = cmp.Or(c.ProgressTimeout, 5*time.Minute)
 	c.MaxPollBytes = cmp.Or(c.MaxPollBytes, DefaultMaxBytes)
 	c.Workers = cmp.Or(c.Workers, 1)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 10_000)
@@ -119,6 +132,9 @@ func (c Config) Validate() error {
 	}
 	if c.SessionTimeout < 2*c.HeartbeatInterval || c.SessionTimeout < 0 {
 		errs = append(errs, fmt.Errorf("SessionTimeout is %v, want at least two heartbeat intervals (%v each), or one lost heartbeat loses all partitions", c.SessionTimeout, c.HeartbeatInterval))
+	}
+	if c.ProgressTimeout < c.HeartbeatInterval {
+		errs = append(errs, fmt.Errorf("ProgressTimeout is %v, want at least a heartbeat interval, %v: it is looked at so often", c.ProgressTimeout, c.HeartbeatInterval))
 	}
 	if c.MaxPollBytes < 0 {
 		errs = append(errs, fmt.Errorf("MaxPollBytes is %d, want at least 1", c.MaxPollBytes))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -44,8 +45,11 @@ type Group struct {
 	member     string
 	generation record.Generation
 	claims     map[record.TopicPartition]*claim
-	ring       []*claim // the values of claims, sorted by partition
-	turn       int      // where Poll looks first
+	ring       []*claim  // the values of claims, sorted by partition
+	turn       int       // where Poll looks first
+	polls      uint64    // calls of Poll
+	polling    bool      // one is under way
+	active     time.Time // when the last one or a Run ended, or records came
 	paused     map[record.TopicPartition]bool
 	lost       []*claim // for the keeper to finish
 	out        *claim   // of the batch Poll handed out last, while it may be committed
@@ -71,6 +75,7 @@ func Join(ctx context.Context, src Source, coord Coordinator, name string, topic
 		tidy:    make(chan struct{}, 1),
 		saving:  make(chan struct{}, 1),
 		spare:   make(chan []record.Record, 2), // each keeps the fetch alive that it last held
+		active:  time.Now(),
 		claims:  make(map[record.TopicPartition]*claim),
 		paused:  make(map[record.TopicPartition]bool),
 	}
@@ -164,7 +169,7 @@ func (g *Group) Owned() []record.TopicPartition {
 	return tps
 }
 
-// Close leaves the group, so that others take the partitions over at once
+// Close leaves the group, unless this is a static member, so that others take the partitions over at once
 // instead of after the session timeout. Poll and Run return
 // [record.ErrClosed]; Close first waits for Run, so that what its handler has
 // finished is committed, and must therefore not be called by the handler. A
@@ -195,7 +200,10 @@ func (g *Group) close(ctx context.Context) error {
 	g.wg.Wait() // session, keeper and feeds; a claim is touched by nobody else now
 	g.finish(ctx, g.lost)
 	g.finish(ctx, g.ring) // still owned: OnRevoked may commit
-	err := g.leave(ctx)
+	var err error
+	if g.cfg.InstanceID == "" {
+		err = g.leave(ctx)
+	}
 	g.gone()
 	if err := errors.Join(waited, err); err != nil {
 		return fmt.Errorf("leave group %q: %w", g.name, err)

@@ -9,12 +9,12 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// join becomes a new member, under an id that was never used before, and takes
-// over what it is given at once. It keeps trying until ctx ends.
+// join becomes a new member, under an id that was never used before, in place of
+// the one this client was last, and takes over what it is given at once. It keeps trying until ctx ends.
 func (g *Group) join(ctx context.Context) error {
 	id := group.NewMember()
 	resp, err := g.ask(ctx, group.Request{
-		Op: group.OpJoin, Member: id,
+		Op: group.OpJoin, Member: id, Instance: g.cfg.InstanceID, Replaces: g.Member(),
 		Client: g.cfg.ClientID, Topics: g.topics,
 		SessionTimeout: g.cfg.SessionTimeout, Assignor: g.cfg.Assignor,
 	})

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -32,11 +33,14 @@ func (b *Batch) TopicPartition() record.TopicPartition {
 // of one partition comes up in its turn each time; the others go on.
 func (g *Group) Poll(ctx context.Context) (Batch, error) {
 	g.mu.Lock()
+	g.polls++
+	g.polling = true
 	if g.out != nil {
 		g.out = nil
 		signal(g.tidy)
 	}
 	g.mu.Unlock()
+	defer g.pollEnded()
 	for {
 		select {
 		case <-g.closing:
@@ -55,6 +59,12 @@ func (g *Group) Poll(ctx context.Context) (Batch, error) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+func (g *Group) pollEnded() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.polling, g.active = false, time.Now()
 }
 
 // take picks the next batch, if there is one.

@@ -81,7 +81,7 @@ func (g *Group) enter(r *runner) (done func(), err error) {
 	signal(g.tidy)
 	return func() {
 		g.mu.Lock()
-		g.runner = nil
+		g.runner, g.active = nil, time.Now()
 		g.mu.Unlock()
 		close(r.ended)
 	}, nil

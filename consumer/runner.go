@@ -29,7 +29,8 @@ type runner struct {
 	wg       sync.WaitGroup
 	ready    []*lane
 	waiting  map[*lane]bool // their timers are to be stopped
-	work     *sync.Cond     // on Group.mu: ready has grown, or stopping
+	serving  map[*lane]*progress
+	work     *sync.Cond // on Group.mu: ready has grown, or stopping
 	stopping bool
 	stop     atomic.Bool // stopping, for workers between two records
 	err      error       // why
@@ -43,9 +44,9 @@ type runner struct {
 func newRunner(ctx, store context.Context, g *Group, handle Handler) *runner {
 	return &runner{
 		g: g, handle: handle, ctx: ctx, store: store,
-		waiting: map[*lane]bool{},
-		work:    sync.NewCond(&g.mu),
-		dirty:   make(chan struct{}, 1), endCommit: make(chan struct{}), ended: make(chan struct{}),
+		waiting: map[*lane]bool{}, serving: map[*lane]*progress{},
+		work:  sync.NewCond(&g.mu),
+		dirty: make(chan struct{}, 1), endCommit: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
@@ -271,6 +272,7 @@ func (r *runner) next() *lane {
 		default:
 			l.state = laneRunning
 			l.win.running++
+			r.serving[l] = &progress{}
 			return l
 		}
 	}
@@ -322,6 +324,7 @@ func (r *runner) finish(f *flight, i int) {
 func (r *runner) served(l *lane, at int, v verdict) {
 	w := l.win
 	w.running--
+	delete(r.serving, l)
 	if l.pieces[0].in.dropped.Load() {
 		l.tries, l.failed = 0, time.Time{}
 	}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -13,6 +14,13 @@ import (
 func (g *Group) session() {
 	heard := time.Now() // when the last heartbeat that was answered was sent
 	for g.tick() == nil {
+		if g.hangs(time.Now()) {
+			if !g.standDown() {
+				return
+			}
+			heard = time.Now()
+			continue
+		}
 		sent := time.Now()
 		ctx, cancel := context.WithDeadline(g.life, heard.Add(g.cfg.SessionTimeout))
 		resp, err := g.heartbeat(ctx)
@@ -36,14 +44,20 @@ func (g *Group) session() {
 			g.logger.Warn("no heartbeat was answered within the session timeout, joining again", "member", g.Member(), "err", err)
 		}
 		g.loseAll()
-		if err := g.join(g.life); err != nil {
-			if g.life.Err() == nil {
-				g.fail(err)
-			}
+		if !g.joinAgain() {
 			return
 		}
 		heard = time.Now()
 	}
+}
+
+// joinAgain reports whether the member is one again.
+func (g *Group) joinAgain() bool {
+	err := g.join(g.life)
+	if err != nil && g.life.Err() == nil {
+		g.fail(fmt.Errorf("join group %q again: %w", g.name, err))
+	}
+	return err == nil
 }
 
 // tick waits for the next moment to send a heartbeat.

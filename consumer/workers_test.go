@@ -118,7 +118,7 @@ func TestASlowKeyHoldsTheCommitBackAndNobodyElse(t *testing.T) {
 		w.partition(0).keyed(t, 10, 1)
 		handled := map[string]bool{}
 		var mu sync.Mutex
-		m := w.live(Config{Workers: 4}, func(_ *mortal, r record.Record) error {
+		m := w.live(Config{Workers: 4, ProgressTimeout: 2 * time.Hour}, func(_ *mortal, r record.Record) error {
 			if string(r.Key) == "k3" {
 				time.Sleep(time.Hour)
 			}

@@ -39,6 +39,8 @@ func (req *Request) check(group string) error {
 	case OpJoin:
 		bad(req.Member == "", "the member has no id; take one from NewMember")
 		name("client", req.Client)
+		name("instance", req.Instance)
+		name("member", req.Replaces)
 		bad(len(req.Topics) == 0, "no topics are named")
 		for _, topic := range req.Topics {
 			name("topic", topic)
@@ -68,6 +70,7 @@ func (req *Request) check(group string) error {
 			bad(!utf8.ValidString(o.Metadata), "%v: metadata is not UTF-8", o.TopicPartition)
 			bad(len(o.Metadata) > MaxMetadata, "%v: metadata has %d bytes, want at most %d", o.TopicPartition, len(o.Metadata), MaxMetadata)
 		}
+	case OpDescribe:
 	case OpCommitted:
 		for _, tp := range req.Partitions {
 			partition(tp)

@@ -18,7 +18,7 @@ func (d *decision) commit(req Request) error {
 	for _, o := range req.Offsets {
 		next := offset{next: o.Offset, metadata: o.Metadata}
 		last, ok := d.group.offsets[o.TopicPartition]
-		if ok && (next == last || next.next < last.next && !req.Rewind) {
+		if ok && (next.next == last.next && next.metadata == last.metadata || next.next < last.next && !req.Rewind) {
 			continue
 		}
 		k := key{Kind: kindOffset, Group: d.name, Topic: o.Topic, Partition: o.Partition}

@@ -24,6 +24,10 @@ type Config struct {
 	Partitions func(topic string) int
 	// SessionTimeout is for members that name none. Default 10 s.
 	SessionTimeout time.Duration
+	// OffsetsRetention is how long the offsets of a group without members are kept
+	// after its last member went or, if later, after they were committed. Those of
+	// a group with members are kept. Default 7 days.
+	OffsetsRetention time.Duration
 	// MaxMembers is how many members a group may have. Default 1,000.
 	MaxMembers int
 	Logger     *slog.Logger // default silent
@@ -39,6 +43,7 @@ type Coordinator struct {
 	fold     *fold.Fold
 	state    *State   // under the fold's lock
 	sessions sessions // under the fold's lock
+	keep     time.Duration
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -54,6 +59,7 @@ func Start(cfg Config) *Coordinator {
 		rules:  rules{partitions: cfg.Partitions, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		state:  NewState(),
+		keep:   cmp.Or(cfg.OffsetsRetention, 7*24*time.Hour),
 		sessions: sessions{
 			standard:  cmp.Or(cfg.SessionTimeout, 10*time.Second),
 			deadlines: map[memberKey]time.Time{},
@@ -87,8 +93,11 @@ func (c *Coordinator) Do(ctx context.Context, group string, req Request) (Respon
 	if err := req.check(group); err != nil {
 		return Response{}, err
 	}
-	if req.Op == OpCommitted {
+	switch req.Op {
+	case OpCommitted:
 		return c.committed(ctx, group, req)
+	case OpDescribe:
+		return c.describe(ctx, group)
 	}
 	var answer Response
 	err := c.fold.Propose(ctx, func(epoch record.LeaderEpoch) ([]record.Record, error) {
@@ -134,6 +143,18 @@ func (c *Coordinator) committed(ctx context.Context, group string, req Request) 
 	return answer, nil
 }
 
+// describe shows a group as no other leader can know it better.
+func (c *Coordinator) describe(ctx context.Context, group string) (answer Response, err error) {
+	err = c.fold.Read(ctx, func() {
+		answer = Response{
+			Generation: c.state.Generation(group),
+			Members:    c.state.Members(group),
+			Offsets:    c.state.offsetsOf(group),
+		}
+	})
+	return answer, err
+}
+
 // View shows what this node knows of the groups; on a follower that may be old.
 // fn must not keep s.
 func (c *Coordinator) View(fn func(s *State)) {
@@ -144,8 +165,12 @@ func (c *Coordinator) View(fn func(s *State)) {
 // coordinator's own goroutine. A leader that is new sets its timer with the
 // first request: until then nobody waits for anybody to be gone.
 func (c *Coordinator) watch() {
+	old := time.NewTicker(min(c.keep, time.Hour))
+	defer old.Stop()
 	for {
 		select {
+		case <-old.C:
+			c.forget()
 		case <-c.sessions.timer.C:
 			c.expire()
 		case <-c.life.Done():

@@ -83,7 +83,7 @@ func (d *decision) put(k key, value any) error {
 		d.group, d.drafted = d.group.draft(), true
 	}
 	d.records = append(d.records, r)
-	return d.group.apply(k, r.Value)
+	return d.group.apply(k, r.Value, r.Time)
 }
 
 // fenced is the answer to a member that does not count any more.

@@ -31,6 +31,15 @@
 // since before the partition was granted would take it from a member that reads
 // it.
 //
+// # Members that come back
+//
+// A static member names an instance. Whoever joins with the instance of a member
+// takes its place in target and owners, in a generation of its own; the id it had
+// is no member any more. So a restart within the session timeout moves nothing.
+// A client that joins again after it was fenced, or has heard nothing, names the id
+// it had: if that is a member still, it gives its place up in the same decision.
+// So a client is never two members, whatever answers were lost.
+//
 // # Fencing
 //
 // Each owner has its partition since a generation. A commit names a member and
@@ -57,6 +66,12 @@
 // changes nothing writes nothing. A new leader gives every member a fresh
 // session: nobody expires because of a failover.
 //
+// # Offsets nobody needs
+//
+// The offsets of a group without members are forgotten [Config].OffsetsRetention
+// after the last member went, or after they were committed if that was later. While
+// a group has members all its offsets stay, however old they are.
+//
 // # Records
 //
 // All records of a group are in one partition of __consumer_offsets; each
@@ -67,7 +82,7 @@
 //
 //	key                                        value, version 1
 //	{"k":"group","g":"billing"}                {"v":1,"gen":2,"topics":{"orders":2},"target":{"a":{"orders":[0]},"b":{"orders":[1]}}}
-//	{"k":"member","g":"billing","m":"a"}       {"v":1,"client":"host-7","topics":["orders"],"session":10000,"assignor":"range"}
+//	{"k":"member","g":"billing","m":"a"}       {"v":1,"client":"host-7","topics":["orders"],"session":10000,"assignor":"range","instance":"pod-3"}
 //	{"k":"owner","g":"billing","t":"orders"}   {"v":1,"member":"a","since":1}
 //	{"k":"offset","g":"billing","t":"orders","p":1}
 //	                                           {"v":1,"offset":42,"metadata":"note"}
@@ -76,5 +91,5 @@
 // topics are the numbers of partitions that the target was made for; session is
 // in milliseconds, 0 for the coordinator's default. Fields that are empty or
 // zero are left out of keys, so partition 0 has no p, and out of client,
-// assignor and metadata.
+// instance, assignor and metadata.
 package group

@@ -48,6 +48,7 @@ type (
 	memberValue struct {
 		V        int      `json:"v"`
 		Client   string   `json:"client,omitempty"`
+		Instance string   `json:"instance,omitempty"`
 		Topics   []string `json:"topics"`
 		Session  int64    `json:"session"` // ms
 		Assignor string   `json:"assignor,omitempty"`

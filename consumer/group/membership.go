@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -12,16 +13,25 @@ import (
 func (d *decision) join(req Request) error {
 	topics := slices.Compact(slices.Sorted(slices.Values(req.Topics)))
 	m, known := d.group.members[req.Member]
-	if !known && len(d.group.members) >= d.maxMembers {
+	last, err := d.predecessor(req)
+	if err != nil {
+		return err
+	}
+	if !known && last == "" && len(d.group.members) >= d.maxMembers {
 		return &FullError{Group: d.name, Limit: d.maxMembers}
 	}
-	if !known || m.client != req.Client || m.session != req.SessionTimeout ||
+	if !known || m.client != req.Client || m.instance != req.Instance || m.session != req.SessionTimeout ||
 		m.assignor != req.Assignor || !slices.Equal(m.topics, topics) {
 		value := memberValue{
-			V: formatVersion, Client: req.Client, Topics: topics,
+			V: formatVersion, Client: req.Client, Instance: req.Instance, Topics: topics,
 			Session: req.SessionTimeout.Milliseconds(), Assignor: req.Assignor,
 		}
 		if err := d.put(key{Kind: kindMember, Member: req.Member}, value); err != nil {
+			return err
+		}
+	}
+	if last != "" {
+		if err := d.inherit(last, req.Member); err != nil {
 			return err
 		}
 	}
@@ -29,6 +39,59 @@ func (d *decision) join(req Request) error {
 		return err
 	}
 	return d.grant(req.Member)
+}
+
+// predecessor returns the member whose place the one that joins takes, "" if
+// there is none.
+func (d *decision) predecessor(req Request) (string, error) {
+	if req.Instance != "" {
+		for _, id := range slices.Sorted(maps.Keys(d.group.members)) {
+			if d.group.members[id].instance != req.Instance || id == req.Member {
+				continue
+			}
+			if req.Replaces != "" && req.Replaces != id { // two clients are one instance: the last one to start stays
+				return "", fmt.Errorf("instance %q is member %s now: %w", req.Instance, id, d.fenced(req, d.group.generation))
+			}
+			return id, nil
+		}
+	}
+	if _, ok := d.group.members[req.Replaces]; ok && req.Replaces != req.Member {
+		return req.Replaces, nil
+	}
+	return "", nil
+}
+
+// inherit gives a member's place to another one, in a generation of its own:
+// nobody else notices, and what the last one says from now on is refused.
+func (d *decision) inherit(last, next string) error {
+	g := d.group
+	value := groupValue{V: formatVersion, Generation: g.generation + 1, Partitions: g.partitions, Target: map[string]byTopic{}}
+	for id, tps := range g.target {
+		if id == last {
+			id = next
+		}
+		value.Target[id] = newByTopic(tps)
+	}
+	var held []record.TopicPartition
+	for tp, o := range g.owners {
+		if o.member == last {
+			held = append(held, tp)
+		}
+	}
+	slices.SortFunc(held, record.TopicPartition.Compare)
+	if err := d.put(key{Kind: kindMember, Member: last}, nil); err != nil {
+		return err
+	}
+	if err := d.put(key{Kind: kindGroup}, value); err != nil {
+		return err
+	}
+	for _, tp := range held {
+		o := ownerValue{V: formatVersion, Member: next, Since: value.Generation}
+		if err := d.put(key{Kind: kindOwner, Topic: tp.Topic, Partition: tp.Partition}, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // heartbeat takes back what the member has given up and grants what is free.
@@ -135,7 +198,7 @@ func (d *decision) retarget() error {
 			}
 		}
 	}
-	target := Assign(g.rule(), subscriptions, partitions, g.target)
+	target := assignNamed(g, subscriptions, partitions)
 	if maps.Equal(partitions, g.partitions) && maps.EqualFunc(target, g.target, slices.Equal) {
 		return nil
 	}
@@ -144,6 +207,31 @@ func (d *decision) retarget() error {
 		value.Target[id] = newByTopic(tps)
 	}
 	return d.put(key{Kind: kindGroup}, value)
+}
+
+// assignNamed is [Assign] with the members in the order of their instances, or
+// their ids: a static member that comes back under a new id has its old place.
+func assignNamed(g *groupState, subscriptions map[string][]string, partitions map[string]int) Target {
+	name := func(id string) string {
+		if m, ok := g.members[id]; ok && m.instance != "" {
+			return "instance " + m.instance
+		}
+		return "member " + id
+	}
+	ids := map[string]string{}
+	named := map[string][]string{}
+	for id, topics := range subscriptions {
+		ids[name(id)], named[name(id)] = id, topics
+	}
+	last := Target{}
+	for id, tps := range g.target {
+		last[name(id)] = tps
+	}
+	target := Target{}
+	for n, tps := range Assign(g.rule(), named, partitions, last) {
+		target[ids[n]] = tps
+	}
+	return target
 }
 
 // count returns how many partitions a topic has. A node that knows of fewer

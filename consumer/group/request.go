@@ -29,6 +29,9 @@ const (
 	OpSettle Op = "settle"
 	// OpCommitted asks for stored offsets. It needs no membership.
 	OpCommitted Op = "committed"
+	// OpDescribe asks for the members and all stored offsets. It needs no
+	// membership.
+	OpDescribe Op = "describe"
 )
 
 // Request is one question to a group's coordinator. Every request may be sent
@@ -50,6 +53,15 @@ type Request struct {
 
 	// Client names the member's process for people. Join.
 	Client string `json:",omitempty"`
+	// Instance makes the member a static one. Join. Whoever joins with the instance
+	// of a member takes its place, with all it holds, and the other one is fenced;
+	// so one that comes back within its session timeout finds its partitions.
+	Instance string `json:",omitempty"`
+	// Replaces is the id under which this member was known before it was fenced or
+	// heard nothing, "" for a new one. Join. If it is a member still, this one takes
+	// its place, so that a client is one member at most. A member that has one and
+	// whose Instance somebody else has taken is refused.
+	Replaces string `json:",omitempty"`
 	// Topics are those the member wants to read, at least one. Join. A topic
 	// that does not exist yet is taken up when it does.
 	Topics []string `json:",omitempty"`
@@ -91,6 +103,8 @@ type Offset struct {
 	Offset record.Offset
 	// Metadata is the committer's own note, up to [MaxMetadata] bytes.
 	Metadata string `json:",omitempty"`
+	// Time is when it was committed, in an answer to describe.
+	Time time.Time `json:",omitzero"`
 }
 
 // MaxMetadata is how long the note of a committed offset may be, in bytes.
@@ -109,8 +123,10 @@ type Response struct {
 	// without a new generation.
 	Assigned []record.TopicPartition `json:",omitempty"`
 	// Offsets has one element for each of Request.Partitions, in their order.
-	// Committed.
+	// Committed. Describe: all there are, sorted by partition.
 	Offsets []Offset `json:",omitempty"`
+	// Members are those of the group, sorted by id. Describe.
+	Members []Member `json:",omitempty"`
 }
 
 // NewMember returns a random member id.

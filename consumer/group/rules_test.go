@@ -21,6 +21,7 @@ type desk struct {
 	state   *State
 	counts  map[string]int
 	limit   int
+	rule    string          // of static members
 	written []record.Record // by the last request
 	log     []record.Record
 }

@@ -30,11 +30,13 @@ type groupState struct {
 	owned      map[string]int // how many partitions each member has in owners
 	offsets    map[record.TopicPartition]offset
 	pending    map[record.ProducerID]pending
+	empty      time.Time // when the last member went; zero if there never was one
 }
 
 // member is one member of a group. It must not be changed.
 type member struct {
 	client   string
+	instance string   // "" unless it is a static member
 	topics   []string // sorted
 	session  time.Duration
 	assignor string
@@ -50,6 +52,7 @@ type owner struct {
 type offset struct {
 	next     record.Offset
 	metadata string
+	at       time.Time // when it was committed
 }
 
 func newGroupState() *groupState {
@@ -84,24 +87,25 @@ func (s *State) Apply(r record.Record) error {
 	if g == nil {
 		g = newGroupState()
 	}
-	if err := g.apply(k, r.Value); err != nil {
+	if err := g.apply(k, r.Value, r.Time); err != nil {
 		return fmt.Errorf("record %s: %w", r.Key, err)
 	}
 	s.groups[k.Group] = g
 	return nil
 }
 
-// apply folds one record of the group; value is nil when k is deleted.
-func (g *groupState) apply(k key, value []byte) error {
+// apply folds one record of the group, written at that time; value is nil when
+// k is deleted.
+func (g *groupState) apply(k key, value []byte, at time.Time) error {
 	switch k.Kind {
 	case kindGroup:
 		return g.applyGroup(value)
 	case kindMember:
-		return g.applyMember(k.Member, value)
+		return g.applyMember(k.Member, value, at)
 	case kindOwner:
 		return g.applyOwner(k.topicPartition(), value)
 	case kindOffset:
-		return g.applyOffset(k.topicPartition(), value)
+		return g.applyOffset(k.topicPartition(), value, at)
 	case kindPending:
 		if k.Producer == nil {
 			return fmt.Errorf("it names no producer")
@@ -124,9 +128,10 @@ func (g *groupState) applyGroup(value []byte) error {
 	return nil
 }
 
-func (g *groupState) applyMember(id string, value []byte) error {
+func (g *groupState) applyMember(id string, value []byte, at time.Time) error {
 	if value == nil {
 		delete(g.members, id)
+		g.empty = at
 		return nil
 	}
 	v, err := decode[memberValue](value)
@@ -134,7 +139,7 @@ func (g *groupState) applyMember(id string, value []byte) error {
 		return err
 	}
 	g.members[id] = member{
-		client: v.Client, topics: v.Topics, assignor: v.Assignor,
+		client: v.Client, instance: v.Instance, topics: v.Topics, assignor: v.Assignor,
 		session: time.Duration(v.Session) * time.Millisecond,
 	}
 	return nil
@@ -161,7 +166,7 @@ func (g *groupState) applyOwner(tp record.TopicPartition, value []byte) error {
 	return nil
 }
 
-func (g *groupState) applyOffset(tp record.TopicPartition, value []byte) error {
+func (g *groupState) applyOffset(tp record.TopicPartition, value []byte, at time.Time) error {
 	if value == nil {
 		delete(g.offsets, tp)
 		return nil
@@ -170,7 +175,7 @@ func (g *groupState) applyOffset(tp record.TopicPartition, value []byte) error {
 	if err != nil {
 		return err
 	}
-	g.offsets[tp] = offset{next: v.Offset, metadata: v.Metadata}
+	g.offsets[tp] = offset{next: v.Offset, metadata: v.Metadata, at: at}
 	return nil
 }
 
@@ -199,8 +204,9 @@ func (s *State) Generation(group string) record.Generation {
 // Member is what people want to know of a member.
 type Member struct {
 	ID, Client string
-	Topics     []string
-	Assigned   []record.TopicPartition // what it holds and should hold
+	Instance   string                  `json:",omitempty"` // of a static member
+	Topics     []string                `json:",omitempty"`
+	Assigned   []record.TopicPartition `json:",omitempty"` // what it holds and should hold
 }
 
 // Members returns the members of a group, sorted by id.
@@ -212,7 +218,7 @@ func (s *State) Members(group string) []Member {
 	var members []Member
 	for _, id := range slices.Sorted(maps.Keys(g.members)) {
 		m := g.members[id]
-		members = append(members, Member{ID: id, Client: m.client, Topics: slices.Clone(m.topics), Assigned: g.assigned(id)})
+		members = append(members, Member{ID: id, Client: m.client, Instance: m.instance, Topics: slices.Clone(m.topics), Assigned: g.assigned(id)})
 	}
 	return members
 }
@@ -226,4 +232,17 @@ func (s *State) Committed(group string, tp record.TopicPartition) Offset {
 		}
 	}
 	return Offset{TopicPartition: tp, Offset: record.NoOffset}
+}
+
+// offsetsOf returns all committed offsets of a group, sorted by partition.
+func (s *State) offsetsOf(group string) (all []Offset) {
+	g := s.groups[group]
+	if g == nil {
+		return nil
+	}
+	for _, tp := range slices.SortedFunc(maps.Keys(g.offsets), record.TopicPartition.Compare) {
+		o := g.offsets[tp]
+		all = append(all, Offset{TopicPartition: tp, Offset: o.next, Metadata: o.metadata, Time: o.at})
+	}
+	return all
 }
