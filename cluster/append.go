@@ -110,6 +110,9 @@ func (n *Node) handleProduce(ctx context.Context, _ string, req []byte, reply fu
 func (n *Node) leading(key partitionKey) (*partition, *replica.Replica, error) {
 	p := n.byKey(key)
 	if p == nil {
+		if err := n.gone(key.topic); err != nil {
+			return nil, nil, err
+		}
 		return nil, nil, fmt.Errorf("node %q has not heard of the partition yet: %w", n.cfg.ID, record.ErrUnreachable)
 	}
 	if hint, rep := p.leader(); rep != nil && hint.node == n.cfg.ID {

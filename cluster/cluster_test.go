@@ -356,7 +356,7 @@ func TestClosedNodeRefusesEveryCall(t *testing.T) {
 	_, _, offsets := n.Offsets(ctx, tp, record.ReadUncommitted)
 	_, _, producer := n.NewProducer(ctx, "")
 	_, status := n.Status(ctx, "orders")
-	for i, err := range []error{create, topic, partitions, appended, fetch, offsets, producer, status, n.TransferLeadership(ctx, tp), n.WaitReady(ctx, "orders")} {
+	for i, err := range []error{create, topic, partitions, appended, fetch, offsets, producer, status, n.TransferLeader(ctx, tp, ""), n.WaitReady(ctx, "orders")} {
 		require.ErrorIs(t, err, record.ErrClosed, "call %d", i)
 	}
 }
@@ -389,7 +389,7 @@ func TestLeadershipIsTransferredOnRequest(t *testing.T) {
 	w := c.writer(c.node("a"), tp)
 	w.send(c.node("a"), "one")
 	old := c.leader(c.node("a"), tp)
-	require.NoError(t, c.other(old).TransferLeadership(c.ctx(), tp))
+	require.NoError(t, c.other(old).TransferLeader(c.ctx(), tp, ""))
 	w.send(c.other(old), "two")
 	require.NotEqual(t, old, c.leader(c.other(old), tp))
 }

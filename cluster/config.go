@@ -26,9 +26,12 @@ type Config struct {
 	// Endpoint carries everything between nodes. The node handles services 1
 	// to 4 of it.
 	Endpoint transport.Endpoint
-	// Peers are the ids of all nodes, ID among them, the same on every node.
-	// Default: this node alone.
+	// Peers are the ids of the nodes that the cluster was founded with, ID among
+	// them, the same on every node and for ever. Default: this node alone.
 	Peers []string
+	// Join makes this node part of a cluster that runs. Peers are then some of its
+	// nodes, any that are there; once it has joined the metadata counts.
+	Join bool
 	// AutoCreate makes a topic with Defaults when it is first used.
 	AutoCreate bool
 	// Defaults are for topics that are made on first use. Its Name is not
@@ -51,10 +54,13 @@ func (c Config) withDefaults() Config {
 	if c.ID == "" && c.Endpoint != nil {
 		c.ID = c.Endpoint.ID()
 	}
-	if len(c.Peers) == 0 {
+	if len(c.Peers) == 0 && !c.Join {
 		c.Peers = []string{c.ID}
 	}
 	c.Peers = slices.Sorted(slices.Values(c.Peers)) // the same order everywhere
+	if c.Join {
+		c.Peers = slices.DeleteFunc(c.Peers, func(id string) bool { return id == c.ID })
+	}
 	c.Defaults.Partitions = cmp.Or(c.Defaults.Partitions, 1)
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
 	c.RetentionInterval = cmp.Or(c.RetentionInterval, 5*time.Minute)
@@ -78,7 +84,8 @@ func (c Config) Validate() error {
 	bad(c.ID == "", "ID is empty")
 	bad(c.Endpoint != nil && c.Endpoint.ID() != c.ID, "ID is %q, but the endpoint's is another", c.ID)
 	bad(slices.Contains(c.Peers, ""), "Peers %q hold an empty id", c.Peers)
-	bad(!slices.Contains(c.Peers, c.ID), "Peers %q do not hold ID %q", c.Peers, c.ID)
+	bad(!c.Join && !slices.Contains(c.Peers, c.ID), "Peers %q do not hold ID %q; a node that was not there when the cluster began needs Join", c.Peers, c.ID)
+	bad(c.Join && len(c.Peers) == 0, "Join is set, but Peers name no other node; name some of the cluster")
 	bad(len(slices.Compact(slices.Clone(c.Peers))) != len(c.Peers), "Peers %q hold an id twice", c.Peers)
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
 	bad(c.OffsetsRetention < 0, "OffsetsRetention is %v, want a positive one", c.OffsetsRetention)
@@ -86,7 +93,11 @@ func (c Config) Validate() error {
 	if len(errs) == 0 {
 		d := c.Defaults
 		d.Name = "defaults"
-		if err := d.withDefaults(len(c.Peers)).check(len(c.Peers)); err != nil {
+		nodes := len(c.Peers)
+		if c.Join { // there may be more than Peers name
+			nodes = max(nodes+1, d.Replicas)
+		}
+		if err := d.withDefaults(nodes).check(nodes); err != nil {
 			errs = append(errs, fmt.Errorf("in Defaults: %w", err))
 		}
 	}

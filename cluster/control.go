@@ -32,9 +32,19 @@ const (
 	// What the topic's retention lets go: remove it, or only say what it is.
 	opRetain        = "retain"
 	opPlanRetention = "plan-retention"
+	// From the leader of the metadata partition: who is in your group, or change it.
+	opMembers = "members"
+	opStep    = "step"
+	opKnows   = "knows" // answers when this node has folded the metadata so far
 	// To the leader of the metadata partition:
 	opSync         = "sync" // how far must one fold to know what is known now?
 	opCreateTopic  = "create-topic"
+	opDeleteTopic  = "delete-topic"
+	opReassign     = "reassign"
+	opMoves        = "moves"
+	opAddNode      = "add-node"
+	opDrain        = "drain-node"
+	opRemoveNode   = "remove-node"
 	opProducerIDs  = "producer-ids"
 	opProducerName = "producer-name"
 )
@@ -47,6 +57,12 @@ type request struct {
 	Name      string         `json:"name,omitempty"` // of a producer or a group
 	Held      *identity      `json:"held,omitempty"` // with opProducerName: only if it still has the name
 	Node      string         `json:"node,omitempty"`
+	Instead   string         `json:"instead,omitempty"` // with opDrain: of Node
+	Itself    bool           `json:"itself,omitempty"`  // with opAddNode: Node asks
+	Moves     []Move         `json:"moves,omitempty"`
+	Action    action         `json:"action,omitempty"`  // of a step
+	Version   int64          `json:"version,omitempty"` // of the assignment that a step is of
+	Upto      record.Offset  `json:"upto,omitempty"`    // fold the metadata to here first
 	Topic     *TopicConfig   `json:"topic,omitempty"`
 	NewID     record.TopicID `json:"newID"`          // of Topic
 	Time      int64          `json:"time,omitempty"` // ms since 1970
@@ -76,12 +92,15 @@ type answer struct {
 	Transaction *txn.Response             `json:"transaction,omitempty"`
 	Open        []replica.OpenTransaction `json:"open,omitempty"` // in a partition
 	Kept        []txn.Info                `json:"kept,omitempty"` // by a coordinator, open ones
+
+	Members *replica.Members `json:"members,omitempty"`
+	Moves   []Move           `json:"moves,omitempty"`
 }
 
 // control asks one node, which may be this one, and waits for its answer at
 // most for one try.
 func (n *Node) control(ctx context.Context, node string, req request) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.timeout(req))
 	defer cancel()
 	if node == n.cfg.ID {
 		return n.answerControl(ctx, req)
@@ -94,6 +113,15 @@ func (n *Node) control(ctx context.Context, node string, req request) (answer, e
 	n.sendControl(ctx, node, req, func(a answer, err error) { ch <- result{a, err} })
 	r := <-ch // the endpoint ends the wait when ctx ends
 	return r.a, r.err
+}
+
+// timeout bounds one try of a request.
+func (n *Node) timeout(req request) time.Duration {
+	switch req.Op {
+	case opMembers, opStep, opTransfer: // the leader waits for other replicas
+		return n.stepTimeout()
+	}
+	return n.tryTimeout
 }
 
 // sendControl asks another node; done is called once.
@@ -125,7 +153,7 @@ func (n *Node) handleControl(ctx context.Context, _ string, body []byte, reply f
 		return
 	}
 	started := n.spawn(func(life context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, n.tryTimeout)
+		ctx, cancel := context.WithTimeout(ctx, n.timeout(req))
 		defer cancel()
 		defer context.AfterFunc(life, cancel)()
 		a, err := n.answerControl(ctx, req)
@@ -147,8 +175,10 @@ func (n *Node) handleControl(ctx context.Context, _ string, body []byte, reply f
 // answerControl does what a request asks for.
 func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	switch req.Op {
-	case opSync, opCreateTopic, opProducerIDs, opProducerName:
+	case opSync, opCreateTopic, opDeleteTopic, opProducerIDs, opProducerName, opReassign, opMoves, opAddNode, opDrain, opRemoveNode:
 		return n.decide(ctx, req)
+	case opKnows:
+		return answer{}, n.learned(ctx, "follow the metadata", req.Upto)
 	case opLeader:
 		p := n.byKey(partitionKey{req.ID, req.Partition})
 		if p == nil {
@@ -177,6 +207,8 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 		a.Plan, err = n.answerRetention(ctx, p, rep, req.Op)
 	case opTransfer:
 		err = rep.TransferLeadership(ctx, req.Node)
+	case opMembers, opStep:
+		a, err = n.answerStep(ctx, p, rep, req)
 	case opGroup:
 		a, err = p.answerGroup(ctx, req)
 	case opTransaction:

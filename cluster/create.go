@@ -32,7 +32,8 @@ func (n *Node) CreateTopic(ctx context.Context, cfg TopicConfig) (Topic, error) 
 
 // createTopic returns when this node knows of the new topic.
 func (n *Node) createTopic(ctx context.Context, cfg TopicConfig) (Topic, error) {
-	nodes := len(n.cfg.Peers)
+	var nodes int
+	n.fold.View(func() { nodes = len(n.metadata.members(NodeActive)) })
 	if err := cfg.withDefaults(nodes).check(nodes); err != nil {
 		return Topic{}, err
 	}
@@ -102,6 +103,24 @@ func (n *Node) Topic(ctx context.Context, name string) (Topic, error) {
 }
 
 func (n *Node) topic(ctx context.Context, name string) (Topic, error) {
+	t, err := n.lookUp(ctx, name)
+	if !errors.Is(err, record.ErrUnknownTopic) || !n.cfg.AutoCreate || isInternal(name) {
+		return t, err
+	}
+	cfg := n.cfg.Defaults
+	cfg.Name = name
+	t, err = n.createTopic(ctx, cfg)
+	if errors.Is(err, record.ErrTopicExists) { // somebody was faster
+		return n.topic(ctx, name)
+	}
+	if err != nil {
+		return Topic{}, err
+	}
+	return t, n.awaitLeaders(ctx, t)
+}
+
+// lookUp is topic without making it.
+func (n *Node) lookUp(ctx context.Context, name string) (Topic, error) {
 	if t, ok := n.folded(name); ok {
 		return t, nil
 	}
@@ -120,19 +139,7 @@ func (n *Node) topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := n.folded(name); ok {
 		return t, nil
 	}
-	if !n.cfg.AutoCreate || isInternal(name) {
-		return Topic{}, &record.UnknownTopicError{Topic: name, Partition: -1}
-	}
-	cfg := n.cfg.Defaults
-	cfg.Name = name
-	t, err := n.createTopic(ctx, cfg)
-	if errors.Is(err, record.ErrTopicExists) { // somebody was faster
-		return n.topic(ctx, name)
-	}
-	if err != nil {
-		return Topic{}, err
-	}
-	return t, n.awaitLeaders(ctx, t)
+	return Topic{}, &record.UnknownTopicError{Topic: name, Partition: -1}
 }
 
 // folded looks a topic up in what this node knows.
@@ -166,15 +173,31 @@ func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 		_, a.Upto, err = n.metaReplica.Barrier(ctx)
 		return a, err
 	}
+	if req.Op == opMoves {
+		if node, _ := n.metaReplica.Leader(); node != n.cfg.ID {
+			return a, n.meta.notLeader()
+		}
+		return answer{Moves: n.answerMoves()}, nil
+	}
 	if req.Op == opCreateTopic && req.Topic == nil {
 		return a, errFrame
 	}
-	err = n.fold.Propose(ctx, func(record.LeaderEpoch) (records []record.Record, err error) {
+	err = n.propose(ctx, func() (records []record.Record, err error) {
 		switch req.Op {
 		case opCreateTopic:
 			var t Topic
-			t, records, err = n.metadata.createTopic(*req.Topic, req.NewID, n.cfg.Peers)
+			t, records, err = n.metadata.createTopic(*req.Topic, req.NewID, n.metadata.members(NodeActive))
 			a.Topic = &t
+		case opDeleteTopic:
+			records, err = n.metadata.deleteTopic(req.Name, req.NewID)
+		case opReassign:
+			records, err = n.metadata.reassign(req.Moves)
+		case opAddNode:
+			records, err = n.metadata.addNode(req.Node, req.Itself)
+		case opDrain:
+			a.Moves, records, err = n.metadata.drainNode(req.Node, req.Instead)
+		case opRemoveNode:
+			records, err = n.metadata.removeNode(req.Node)
 		case opProducerIDs:
 			a.Producer.ID, records, err = n.metadata.takeProducerIDs(producerBlock)
 		case opProducerName:
@@ -191,4 +214,17 @@ func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 	}
 	n.fold.View(func() { a.Upto = n.metadata.next })
 	return a, nil
+}
+
+// propose has the leader of the metadata partition decide. The first decision
+// says who the founders are.
+func (n *Node) propose(ctx context.Context, decide func() ([]record.Record, error)) error {
+	return n.fold.Propose(ctx, func(record.LeaderEpoch) ([]record.Record, error) {
+		records, err := decide()
+		if err != nil || len(records) == 0 {
+			return nil, err
+		}
+		founding, err := n.metadata.found()
+		return append(founding, records...), err
+	})
 }

@@ -7,11 +7,16 @@
 // a topic id that never changes) and folds its records into the same state:
 //
 //	key               value (JSON; "v" is its version)
+//	node/ID           {"v":1,"state":"active"}, or "draining", or "removed"
 //	topic/NAME        {"v":1,"topic":{"config":{…},"id":"32 hex digits","placement":[["a","b"],…]}}
+//	topic/NAME        none: the topic is deleted
+//	partition/ID/N    {"v":1,"replicas":["a","b","d"],"from":["a","b"],"target":["d","b"],"version":2}
 //	producer-ids      {"v":1,"next":2000}
 //	producer/NAME     {"v":1,"id":7,"epoch":3,"renewed":{"id":7,"epoch":2}}
 //
-// placement names the nodes of each partition, the one that should lead first.
+// placement names the nodes of each partition as it begins, the one that should
+// lead first; a partition record is newer. The first decision of all names the
+// founders as nodes.
 // No producer has an id from next on. The leader of the metadata partition
 // decides: it computes the records that make a request true from the state, as
 // pure functions, and appends them fenced by its epoch (internal/fold). A
@@ -21,11 +26,37 @@
 // A lookup that finds a topic uses what the node knows. One that does not asks
 // the metadata leader how far it must fold, so "unknown topic" is never stale.
 //
+// # Membership
+//
+// A node joins (Config.Join) as a learner of the metadata partition, and becomes
+// one of its voters while there are fewer than five. A partition moves in steps
+// that the leader of the metadata partition takes, one for each look at two
+// things: what is decided, and who is in the partition's group.
+//
+//	decided    Reassign, DrainNode, …: a target                  partition record
+//	announce   the node may open a replica, which waits          partition record
+//	join       the node becomes a learner                        the group's log
+//	promote    it has caught up and becomes a voter              the group's log
+//	remove     an old one leaves, the leader after a transfer    the group's log
+//	forget     that node closes its replica and deletes it       partition record
+//	           … and so on, one copy more before one less …
+//	arrived    replicas are the target; its first one leads      partition record
+//
+// So replicas is at every moment at least who is in the group, and a node that is
+// not in it may delete what it has. Who leads the metadata partition next looks at
+// the same two things and goes on. A step carries the version of the decision that
+// it is of, and a late one is refused. Steps that would lose a quorum or the last
+// copy are refused by package replica, and tried again; Moves says why they wait.
+//
+// A deleted topic's id is never used again. Whoever still means it, by its id, is
+// refused; a topic of the same name is another one.
+//
 // # Partitions on a node
 //
 // A node opens a replica of every partition that is placed on it, under
 // Dir/partitions/TOPIC.HHHHHHHH-N, where H are the first digits of the topic id
-// and N is the partition. Beside the replicas of __consumer_offsets it runs the
+// and N is the partition. What has gone from the node is renamed to end in
+// ".deleted" and then deleted, after a start too. Beside the replicas of __consumer_offsets it runs the
 // coordinator of the groups whose names hash to that partition.
 //
 // Every Config.RetentionInterval the node has the replicas that it leads apply their

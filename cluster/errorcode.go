@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
 	txn "github.com/quorumlog/quorumlog/txn/coordinator"
 )
 
@@ -103,6 +104,9 @@ func errorCodes() []errorCode {
 		typed[record.TooLargeError]("too-large"),
 		typed[record.BatchError]("bad-batch"),
 		typed[InvalidTopicError]("invalid-topic"),
+		typed[RefusedError]("refused"),
+		typed[replica.UnsafeChangeError]("unsafe-change"),
+		plain("stale", errStale),
 		typed[group.FullError]("group-full"),
 		plain("closed", record.ErrClosed),
 		plain("overloaded", record.ErrOverloaded),
@@ -122,6 +126,7 @@ func errorCodes() []errorCode {
 		plain("is-out-of-order", record.ErrOutOfOrder),
 		plain("is-not-enough-replicas", record.ErrNotEnoughReplicas),
 		plain("is-too-large", record.ErrTooLarge),
+		plain("is-unsafe-change", replica.ErrUnsafeChange),
 		plain("is-group-full", group.ErrFull),
 		plain("no-space", log.ErrNoSpace),
 		plain("sync-failed", log.ErrSync),

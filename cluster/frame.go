@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -26,6 +29,20 @@ func getPartitionKey(b []byte) (k partitionKey) {
 	copy(k.topic[:], b)
 	k.partition = int32(binary.BigEndian.Uint32(b[16:]))
 	return k
+}
+
+// parsePartitionKey reads what fmt prints as "ID/N".
+func parsePartitionKey(s string) (k partitionKey, err error) {
+	id, number, ok := strings.Cut(s, "/")
+	if !ok {
+		return k, fmt.Errorf("%q names no partition", s)
+	}
+	if err := k.topic.UnmarshalText([]byte(id)); err != nil {
+		return k, err
+	}
+	partition, err := strconv.ParseInt(number, 10, 32)
+	k.partition = int32(partition)
+	return k, err
 }
 
 // Sizes of the frames, see the package comment.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,7 +38,8 @@ type machine struct {
 type testCluster struct {
 	*testing.T
 	network  *transport.Network
-	peers    []string
+	peers    []string // the nodes there are
+	founders []string // those the cluster began with
 	machines map[string]*machine
 	configs  func(*Config)
 }
@@ -44,18 +47,27 @@ type testCluster struct {
 // startCluster starts a node for each peer, with configs' changes.
 func startCluster(t *testing.T, configs func(*Config), peers ...string) *testCluster {
 	t.Helper()
-	c := &testCluster{T: t, network: transport.NewNetwork(), peers: peers, machines: map[string]*machine{}, configs: configs}
+	c := &testCluster{T: t, network: transport.NewNetwork(), peers: peers, founders: peers, machines: map[string]*machine{}, configs: configs}
 	for _, id := range peers {
 		c.machines[id] = &machine{id: id, disk: vfs.NewMem(), stable: replica.NewMemoryStable()}
 		c.start(id)
 	}
 	t.Cleanup(func() {
 		c.network.Heal()
-		for _, id := range peers {
+		for _, id := range slices.Sorted(maps.Keys(c.machines)) {
 			c.stop(id)
 		}
 	})
 	return c
+}
+
+// join starts a node that was not there when the cluster began.
+func (c *testCluster) join(id string) *Node {
+	c.Helper()
+	c.machines[id] = &machine{id: id, disk: vfs.NewMem(), stable: replica.NewMemoryStable()}
+	c.peers = append(slices.Clone(c.peers), id)
+	c.start(id)
+	return c.node(id)
 }
 
 func (c *testCluster) start(id string) {
@@ -64,7 +76,7 @@ func (c *testCluster) start(id string) {
 	var err error
 	m.endpoint, err = c.network.Join(id)
 	require.NoError(c, err)
-	cfg := Config{FS: m.disk, Dir: "data", Stable: m.stable, Endpoint: m.endpoint, Peers: c.peers, ElectionTimeout: calm}
+	cfg := Config{FS: m.disk, Dir: "data", Stable: m.stable, Endpoint: m.endpoint, Peers: c.founders, Join: !slices.Contains(c.founders, id), ElectionTimeout: calm}
 	if c.configs != nil {
 		c.configs(&cfg)
 	}

@@ -14,6 +14,8 @@ import (
 const (
 	metadataVersion   = 1
 	keyTopic          = "topic/"
+	keyPartition      = "partition/"
+	keyNode           = "node/"
 	keyProducer       = "producer/"
 	keyProducerIDs    = "producer-ids"
 	producerBlock     = 1000
@@ -24,14 +26,21 @@ const (
 // decisions are functions of it and return the records that make them true;
 // fold is the only one to change it.
 type metadata struct {
+	founders  []string // the nodes while nodes is empty, sorted
+	nodes     map[string]NodeState
 	topics    map[string]Topic
-	nextID    record.ProducerID // no producer has this id or a higher one
+	deleted   map[record.TopicID]string   // their names
+	placed    map[partitionKey]assignment // of all partitions of topics
+	nextID    record.ProducerID           // no producer has this id or a higher one
 	producers map[string]holder
 	next      record.Offset // the first one that is not folded yet
 }
 
 func newMetadata() *metadata {
-	return &metadata{topics: map[string]Topic{}, producers: map[string]holder{}}
+	return &metadata{
+		nodes: map[string]NodeState{}, topics: map[string]Topic{}, deleted: map[record.TopicID]string{},
+		placed: map[partitionKey]assignment{}, producers: map[string]holder{},
+	}
 }
 
 // identity is what a producer stamps its batches with.
@@ -53,6 +62,14 @@ type (
 		V     int   `json:"v"`
 		Topic Topic `json:"topic"`
 	}
+	assignmentValue struct {
+		V int `json:"v"`
+		assignment
+	}
+	nodeValue struct {
+		V     int       `json:"v"`
+		State NodeState `json:"state"`
+	}
 	producerIDsValue struct {
 		V    int               `json:"v"`
 		Next record.ProducerID `json:"next"`
@@ -63,10 +80,20 @@ type (
 	}
 )
 
-// fold takes in one record. A topic is returned if it is new.
-func (m *metadata) fold(r record.Record) (*Topic, error) {
+// news is what a record has changed, as far as a node acts on it.
+type news struct {
+	made, deleted *Topic
+	placed        *partitionKey // its assignment is another
+	nodes         bool
+}
+
+// fold takes in one record.
+func (m *metadata) fold(r record.Record) (*news, error) {
 	m.next = r.Offset + 1
 	key := string(r.Key)
+	if name, ok := strings.CutPrefix(key, keyTopic); ok && r.Value == nil {
+		return m.foldDeleted(name), nil
+	}
 	var version struct{ V int }
 	if err := json.Unmarshal(r.Value, &version); err != nil {
 		return nil, fmt.Errorf("metadata record %q at offset %d: %w", key, r.Offset, err)
@@ -80,7 +107,25 @@ func (m *metadata) fold(r record.Record) (*Topic, error) {
 		var v topicValue
 		if err = json.Unmarshal(r.Value, &v); err == nil {
 			m.topics[v.Topic.Config.Name] = v.Topic
-			return &v.Topic, nil
+			for i, replicas := range v.Topic.Placement {
+				m.placed[v.Topic.key(int32(i))] = assignment{Replicas: replicas}
+			}
+			return &news{made: &v.Topic}, nil
+		}
+	case strings.HasPrefix(key, keyPartition):
+		var v assignmentValue
+		var k partitionKey
+		if err = json.Unmarshal(r.Value, &v); err == nil {
+			if k, err = parsePartitionKey(strings.TrimPrefix(key, keyPartition)); err == nil {
+				m.foldAssignment(k, v.assignment)
+				return &news{placed: &k}, nil
+			}
+		}
+	case strings.HasPrefix(key, keyNode):
+		var v nodeValue
+		if err = json.Unmarshal(r.Value, &v); err == nil {
+			m.nodes[strings.TrimPrefix(key, keyNode)] = v.State
+			return &news{nodes: true}, nil
 		}
 	case strings.HasPrefix(key, keyProducer):
 		var v producerValue
@@ -98,7 +143,36 @@ func (m *metadata) fold(r record.Record) (*Topic, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata record %q at offset %d: %w", key, r.Offset, err)
 	}
-	return nil, nil
+	return &news{}, nil
+}
+
+func (m *metadata) foldDeleted(name string) *news {
+	t, ok := m.topics[name]
+	if !ok {
+		return &news{}
+	}
+	delete(m.topics, name)
+	m.deleted[t.ID] = name
+	for i := range t.Placement {
+		delete(m.placed, t.key(int32(i)))
+	}
+	return &news{deleted: &t}
+}
+
+// foldAssignment keeps the topic's placement up to date too. Readers may have the
+// topic, so it is changed in a copy.
+func (m *metadata) foldAssignment(k partitionKey, a assignment) {
+	if _, ok := m.placed[k]; !ok {
+		return // deleted
+	}
+	m.placed[k] = a
+	for name, t := range m.topics {
+		if t.ID == k.topic {
+			t.Placement = slices.Clone(t.Placement)
+			t.Placement[k.partition] = a.Replicas
+			m.topics[name] = t
+		}
+	}
 }
 
 // createTopic decides on a new topic. id is the caller's choice: when the same
@@ -116,8 +190,8 @@ func (m *metadata) createTopic(cfg TopicConfig, id record.TopicID, nodes []strin
 		return Topic{}, nil, err
 	}
 	var existing [][]string
-	for _, t := range m.topics {
-		existing = append(existing, t.Placement...)
+	for _, a := range m.placed {
+		existing = append(existing, a.goal())
 	}
 	t := Topic{Config: cfg, ID: id, Placement: place(nodes, existing, cfg.Partitions, cfg.Replicas)}
 	r, err := metadataRecord(keyTopic+cfg.Name, topicValue{V: metadataVersion, Topic: t})
@@ -170,15 +244,17 @@ func (m *metadata) nextEpoch(name string, renewed *identity) (identity, []record
 	return who, append(records, r), err
 }
 
-// sortedTopics returns the topics users made, by name.
-func (m *metadata) sortedTopics() []Topic {
-	var topics []Topic
+// allTopics returns the topics by name, the cluster's own too.
+func (m *metadata) allTopics() (topics []Topic) {
 	for _, name := range slices.Sorted(maps.Keys(m.topics)) {
-		if !isInternal(name) {
-			topics = append(topics, m.topics[name])
-		}
+		topics = append(topics, m.topics[name])
 	}
 	return topics
+}
+
+// sortedTopics returns the topics users made, by name.
+func (m *metadata) sortedTopics() []Topic {
+	return slices.DeleteFunc(m.allTopics(), func(t Topic) bool { return isInternal(t.Name()) })
 }
 
 func metadataRecord(key string, value any) (record.Record, error) {

@@ -165,7 +165,7 @@ func TestMetadataRecordOfAnotherVersionIsRefused(t *testing.T) {
 		"version":  {Key: []byte("topic/orders"), Value: []byte(`{"v":2}`)},
 		"key":      {Key: []byte("quota/orders"), Value: []byte(`{"v":1}`)},
 		"no JSON":  {Key: []byte("topic/orders"), Value: []byte(`v1`)},
-		"no value": {Key: []byte("topic/orders")},
+		"no value": {Key: []byte("producer/orders")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := newMetadata().fold(r)
@@ -177,12 +177,31 @@ func TestMetadataRecordOfAnotherVersionIsRefused(t *testing.T) {
 // TestMetadataFormatIsWhatThePackageCommentSays pins version 1.
 func TestMetadataFormatIsWhatThePackageCommentSays(t *testing.T) {
 	m := newMetadata()
+	m.founders = []string{"a", "b", "c", "d"}
+	nodes, err := m.found()
+	require.NoError(t, err)
+	require.Len(t, nodes, 4)
+	require.Equal(t, "node/a", string(nodes[0].Key))
+	require.JSONEq(t, `{"v":1,"state":"active"}`, string(nodes[0].Value))
+	foldAll(t, m, nodes)
 	id := record.TopicID([]byte("0123456789abcdef"))
 	_, records, err := m.createTopic(TopicConfig{Name: "orders", Partitions: 1}, id, []string{"a", "b"})
 	require.NoError(t, err)
 	require.Equal(t, "topic/orders", string(records[0].Key))
 	require.JSONEq(t, `{"v":1,"topic":{"config":{"name":"orders","partitions":1,"replicas":2,"minInSync":2},
 		"id":"30313233343536373839616263646566","placement":[["a","b"]]}}`, string(records[0].Value))
+	foldAll(t, m, records)
+	records, err = m.reassign([]Move{{Partition: part("orders", 0), To: []string{"d", "b"}}})
+	require.NoError(t, err)
+	foldAll(t, m, records)
+	records, err = m.advance(partitionKey{id, 0}, 1, step{actionAnnounce, []string{"d"}})
+	require.NoError(t, err)
+	require.Equal(t, "partition/30313233343536373839616263646566/0", string(records[0].Key))
+	require.JSONEq(t, `{"v":1,"replicas":["a","b","d"],"from":["a","b"],"target":["d","b"],"version":2}`, string(records[0].Value))
+	records, err = m.deleteTopic("orders", id)
+	require.NoError(t, err)
+	require.Equal(t, "topic/orders", string(records[0].Key))
+	require.Nil(t, records[0].Value)
 	_, records, err = m.takeProducerName("checkout")
 	require.NoError(t, err)
 	require.Equal(t, "producer-ids", string(records[0].Key))

@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,9 +31,10 @@ const MetadataTopic = "__cluster_metadata"
 var metadataID = record.TopicID([]byte("quorumlog.meta.1"))
 
 // Node is one member of a cluster. Its methods may be called at once. It owns
-// the replicas placed on it, one goroutine that opens them, one that has them
-// forget what need not be kept, and one for each request of another node that
-// has to wait; Close waits for all of them.
+// the replicas placed on it, one goroutine that opens and closes them, one that
+// has them forget what need not be kept, one that steers moves while this node
+// leads the metadata partition, and one for each request of another node that has
+// to wait; Close waits for all of them.
 type Node struct {
 	cfg           Config
 	tryTimeout    time.Duration // of one try of a control request
@@ -56,8 +57,11 @@ type Node struct {
 	fold        *fold.Fold
 	metadata    *metadata // under fold.View
 
-	placed chan struct{} // capacity 1: there may be replicas to open
-	ids    producerIDs
+	placed    chan struct{} // capacity 1: there may be replicas to open or to close
+	decided   chan struct{} // capacity 1: there may be something to steer
+	current   atomic.Bool   // all that was decided before this node started is folded
+	obstacles obstacles     // of the moves that this node steers
+	ids       producerIDs
 }
 
 // Open starts the node. It does not wait for other nodes: calls that need them do.
@@ -74,8 +78,10 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		table:         table{self: cfg.ID, byName: map[string][]*partition{}, byKey: map[partitionKey]*partition{}},
 		metadata:      newMetadata(),
 		placed:        make(chan struct{}, 1),
+		decided:       make(chan struct{}, 1),
 		ids:           producerIDs{turn: make(chan struct{}, 1)},
 	}
+	n.metadata.founders = cfg.Peers
 	n.life, n.end = context.WithCancel(context.Background())
 	n.meta = n.table.add(record.TopicPartition{Topic: MetadataTopic}, metadataID, cfg.Peers)
 	rep, err := n.openReplica(ctx, n.meta, TopicConfig{})
@@ -88,6 +94,11 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n.fold = fold.Start(fold.Config{Partition: local{rep, n.meta.tp, cfg.ID}, Apply: n.apply, Logger: cfg.Logger})
 	n.spawn(n.reconcile)
 	n.spawn(n.retain)
+	n.spawn(n.steer)
+	n.spawn(n.catchUp)
+	if cfg.Join {
+		n.spawn(n.join)
+	}
 	cfg.Endpoint.Handle(serviceProduce, n.handleProduce)
 	cfg.Endpoint.Handle(serviceFetch, n.handleFetch)
 	cfg.Endpoint.Handle(serviceControl, n.handleControl)
@@ -96,18 +107,45 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 
 // apply folds one record of the metadata partition.
 func (n *Node) apply(r record.Record) error {
-	t, err := n.metadata.fold(r)
+	news, err := n.metadata.fold(r)
 	if err != nil {
 		return err
 	}
-	if t != nil {
-		n.addTopic(*t)
-		select {
-		case n.placed <- struct{}{}:
-		default:
+	switch {
+	case news.made != nil:
+		n.addTopic(*news.made)
+		nudge(n.placed)
+	case news.deleted != nil:
+		n.dropTopic(*news.deleted)
+		nudge(n.placed)
+	case news.placed != nil:
+		if p := n.byKey(*news.placed); p != nil {
+			p.assign(n.metadata.placed[p.key])
+			nudge(n.placed)
 		}
+	case news.nodes:
+		n.meta.assign(assignment{Replicas: n.metadata.members()})
 	}
+	nudge(n.decided)
 	return nil
+}
+
+// nudge wakes the one goroutine that waits on ch, or lets its next wait pass.
+func nudge(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// catchUp folds all that was decided before this node started. Only then can it
+// tell which directories are left over.
+func (n *Node) catchUp(life context.Context) {
+	a, err := n.ask(life, n.meta, "catch up with the metadata", request{Op: opSync})
+	if err == nil && n.learned(life, "catch up with the metadata", a.Upto) == nil {
+		n.current.Store(true)
+		nudge(n.placed)
+	}
 }
 
 // spawn runs f in a goroutine that Close waits for; false if it is too late.
@@ -139,22 +177,12 @@ func (n *Node) close() error {
 	n.wg.Wait()
 	var closes errgroup.Group
 	closes.SetLimit(64) // they wait for other nodes and for the disk
-	for _, p := range n.all() {
+	for _, p := range append(n.all(), n.takeDropped()...) {
 		closes.Go(func() error {
-			rep, coord := p.take()
-			if rep == nil {
-				return nil
-			}
-			if coord != nil {
-				coord.Close()
-			}
 			if p == n.meta {
 				n.fold.Close()
 			}
-			if err := rep.Close(); err != nil {
-				return fmt.Errorf("close %v: %w", p.tp, err)
-			}
-			return nil
+			return p.close()
 		})
 	}
 	return errors.Join(closes.Wait(), n.mux.Close())

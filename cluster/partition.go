@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,12 +14,14 @@ import (
 // partition is what this node knows of one partition: its replica here, if it
 // has one, and who leads.
 type partition struct {
-	self  string // this node
-	tp    record.TopicPartition
-	key   partitionKey
-	nodes []string // that hold a replica
+	self     string // this node
+	tp       record.TopicPartition
+	key      partitionKey
+	stepping chan struct{} // capacity 1: held by a look at the group's members, or a change
 
 	mu      sync.Mutex
+	at      assignment       // where it lies
+	deleted bool             // its topic is
 	rep     *replica.Replica // nil before it is open, or when it is elsewhere
 	openErr error            // why it could not be opened
 	coord   coordinator      // of a partition of a topic of the cluster's own, beside rep
@@ -40,9 +43,42 @@ type leaderHint struct {
 
 func newPartition(self string, tp record.TopicPartition, id record.TopicID, nodes []string) *partition {
 	return &partition{
-		self: self, tp: tp, key: partitionKey{id, tp.Partition}, nodes: nodes,
-		changed: make(chan struct{}),
+		self: self, tp: tp, key: partitionKey{id, tp.Partition}, at: assignment{Replicas: nodes},
+		stepping: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
+}
+
+// assigned returns where the partition lies, as far as this node has folded.
+func (p *partition) assigned() assignment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at
+}
+
+// assign takes in a newer decision.
+func (p *partition) assign(a assignment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = a
+	p.fire()
+}
+
+// delete ends the partition for everybody who waits for its leader.
+func (p *partition) delete() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deleted = true
+	p.fire()
+}
+
+// gone is the error of a partition whose topic was deleted, nil otherwise.
+func (p *partition) gone() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.deleted {
+		return &record.UnknownTopicError{Topic: p.tp.Topic, Partition: -1}
+	}
+	return nil
 }
 
 // leader returns who leads as far as is known here, with the replica of this
@@ -64,7 +100,10 @@ func (p *partition) leader() (leaderHint, *replica.Replica) {
 // notLeader is the answer of a node that cannot do what only the leader can. If
 // nobody else can ever lead, it is the reason why this one does not.
 func (p *partition) notLeader() error {
-	if len(p.nodes) == 1 && p.nodes[0] == p.self {
+	if err := p.gone(); err != nil {
+		return err
+	}
+	if nodes := p.assigned().Replicas; len(nodes) == 1 && nodes[0] == p.self {
 		rep, _, err := p.state()
 		if rep != nil {
 			err = rep.Status().Err
@@ -87,7 +126,7 @@ func (p *partition) elsewhere(rep *replica.Replica, err error) error {
 		return err
 	}
 	if errors.Is(err, record.ErrClosed) || rep.Status().Err != nil {
-		return p.notLeader()
+		return p.notLeader() // or, if the topic was deleted, that
 	}
 	return err
 }
@@ -127,6 +166,9 @@ func (p *partition) pause(ctx context.Context, d time.Duration, tried leaderHint
 	defer t.Stop()
 	for {
 		here, replica := p.signals() // before looking, so that nothing is missed
+		if p.gone() != nil {
+			return
+		}
 		if hint, _ := p.leader(); hint.node != "" && hint != tried {
 			return
 		}
@@ -173,4 +215,19 @@ func (p *partition) state() (*replica.Replica, coordinator, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rep, p.coord, p.openErr
+}
+
+// close ends this node's replica, if there is one.
+func (p *partition) close() error {
+	rep, coord := p.take()
+	if rep == nil {
+		return nil
+	}
+	if coord != nil {
+		coord.Close()
+	}
+	if err := rep.Close(); err != nil {
+		return fmt.Errorf("close %v: %w", p.tp, err)
+	}
+	return nil
 }

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 )
 
@@ -17,13 +20,24 @@ const (
 	lastReopen  = time.Minute
 )
 
-// reconcile opens what is placed on this node, as it becomes known. What could
-// not be opened is tried again, less and less often.
+// reconcile opens what is placed on this node, as it becomes known, and closes and
+// deletes what is not any more. What could not be done is tried again, less and
+// less often.
 func (n *Node) reconcile(life context.Context) {
 	wait := firstReopen
+	var trash []string // directories to delete
+	swept := false
 	for {
 		var again <-chan time.Time
-		if n.openPlaced(life) {
+		trash = append(trash, n.closeUnplaced()...)
+		trash = n.discardAll(trash)
+		if n.current.Load() && !swept {
+			err := n.sweep()
+			if swept = err == nil; !swept {
+				n.cfg.Logger.Error("directories of partitions that are not on this node any more could not be deleted", "node", n.cfg.ID, "error", err)
+			}
+		}
+		if n.openPlaced(life, trash) && len(trash) == 0 && (swept || !n.current.Load()) {
 			wait = firstReopen
 		} else {
 			again = time.After(wait)
@@ -38,13 +52,55 @@ func (n *Node) reconcile(life context.Context) {
 	}
 }
 
-// openPlaced opens every replica that should be on this node and is not; false
-// if one could not be.
-func (n *Node) openPlaced(life context.Context) bool {
+// closeUnplaced closes every replica that should not be on this node any more,
+// and returns their directories.
+func (n *Node) closeUnplaced() (dirs []string) {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(16)
+	leave := func(p *partition) {
+		g.Go(func() error {
+			if err := p.close(); err != nil { // it goes anyway
+				n.cfg.Logger.Warn("replica that leaves this node was not closed well", "node", n.cfg.ID, "error", err)
+			}
+			n.cfg.Logger.Info("replica has left this node", "partition", p.tp.String(), "node", n.cfg.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			dirs = append(dirs, partitionDir(p))
+			return nil
+		})
+	}
+	for _, p := range n.takeDropped() {
+		leave(p)
+	}
+	for _, p := range n.all() {
+		rep, _, _ := p.state()
+		if rep != nil && p != n.meta && !slices.Contains(p.assigned().Replicas, n.cfg.ID) {
+			leave(p)
+		}
+	}
+	_ = g.Wait()
+	return dirs
+}
+
+// discardAll deletes directories and returns those that could not be.
+func (n *Node) discardAll(dirs []string) (left []string) {
+	for _, dir := range dirs {
+		if err := n.discard(dir); err != nil {
+			n.cfg.Logger.Error("directory of a replica that has left was not deleted; it is tried again", "node", n.cfg.ID, "directory", dir, "error", err)
+			left = append(left, dir)
+		}
+	}
+	return left
+}
+
+// openPlaced opens every replica that should be on this node and is not, unless
+// an old directory is in its way; false if one could not be.
+func (n *Node) openPlaced(life context.Context, trash []string) bool {
 	var g errgroup.Group
 	g.SetLimit(16) // opening waits for the disk
 	for _, p := range n.all() {
-		if rep, _, _ := p.state(); rep != nil || !slices.Contains(p.nodes, n.cfg.ID) {
+		if rep, _, _ := p.state(); rep != nil || !slices.Contains(p.assigned().Replicas, n.cfg.ID) || slices.Contains(trash, partitionDir(p)) {
 			continue
 		}
 		g.Go(func() error {
@@ -65,13 +121,18 @@ func (n *Node) openPlaced(life context.Context) bool {
 }
 
 func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*replica.Replica, error) {
+	at := p.assigned()
+	founders := at.Replicas
+	if at.Version > 0 { // it exists by now, so the others tell this one what there is
+		founders = nil
+	}
 	return replica.Open(ctx, replica.Config{
 		FS:              n.cfg.FS,
 		Dir:             path.Join(n.cfg.Dir, "partitions", partitionDir(p)),
 		Node:            n.cfg.ID,
 		TopicPartition:  p.tp,
 		TopicID:         p.key.topic,
-		Peers:           p.nodes,
+		Peers:           founders,
 		Mux:             n.mux,
 		Stable:          n.cfg.Stable,
 		ElectionTimeout: n.cfg.ElectionTimeout,
@@ -88,5 +149,10 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 // partitionDir holds the id, so that a topic made anew under an old name never
 // sees the old one's files.
 func partitionDir(p *partition) string {
-	return fmt.Sprintf("%s.%s-%d", p.tp.Topic, p.key.topic.String()[:8], p.tp.Partition)
+	return topicDir(p.tp.Topic, p.key.topic) + strconv.Itoa(int(p.tp.Partition))
+}
+
+// topicDir is how the names of a topic's directories begin.
+func topicDir(name string, id record.TopicID) string {
+	return fmt.Sprintf("%s.%s-", name, id.String()[:8])
 }

@@ -60,6 +60,9 @@ func retriable(err error) bool {
 func (n *Node) atLeader(ctx context.Context, p *partition, what string, try func(ctx context.Context, node string) error) error {
 	var last error
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+		if err := p.gone(); err != nil {
+			return err
+		}
 		hint, _ := p.leader()
 		if hint.node == "" {
 			if last = p.notLeader(); !retriable(last) {
@@ -83,6 +86,16 @@ func (n *Node) atLeader(ctx context.Context, p *partition, what string, try func
 		if ctx.Err() != nil {
 			return gaveUp(ctx, what, last)
 		}
+	}
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -114,9 +127,10 @@ func (n *Node) seek(p *partition) {
 	started := n.spawn(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, n.cfg.ElectionTimeout)
 		defer cancel()
-		answers := make(chan leaderHint, len(p.nodes))
+		nodes := p.assigned().Replicas
+		answers := make(chan leaderHint, len(nodes))
 		asked := 0
-		for _, node := range p.nodes {
+		for _, node := range nodes {
 			if node == n.cfg.ID {
 				continue
 			}

@@ -67,7 +67,7 @@ func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) Pa
 		s.Err = err
 		return s
 	}
-	s.Replicas = p.nodes
+	s.Replicas = p.assigned().Replicas
 	ctx, cancel := context.WithTimeout(ctx, n.tryTimeout)
 	defer cancel()
 	a, err := n.ask(ctx, p, fmt.Sprintf("status of %v", tp), request{Op: opStatus})
@@ -80,9 +80,10 @@ func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) Pa
 	return s
 }
 
-// TransferLeadership has the partition's leader hand over to the replica that
-// is most up to date.
-func (n *Node) TransferLeadership(ctx context.Context, tp record.TopicPartition) error {
+// TransferLeader has the partition's leader hand over to the replica on a node, or
+// to the one that is most up to date if node is "". *replica.UnsafeChangeError if
+// that one holds none or lags.
+func (n *Node) TransferLeader(ctx context.Context, tp record.TopicPartition, node string) error {
 	ctx, leave, err := n.enter(ctx)
 	if err != nil {
 		return err
@@ -92,6 +93,6 @@ func (n *Node) TransferLeadership(ctx context.Context, tp record.TopicPartition)
 	if err != nil {
 		return err
 	}
-	_, err = n.ask(ctx, p, fmt.Sprintf("transfer leadership of %v", tp), request{Op: opTransfer})
+	_, err = n.ask(ctx, p, fmt.Sprintf("transfer leadership of %v", tp), request{Op: opTransfer, Node: node})
 	return err
 }

@@ -15,6 +15,8 @@ type table struct {
 	self   string                  // this node
 	byName map[string][]*partition // by topic, then by number
 	byKey  map[partitionKey]*partition
+	// dropped are partitions of deleted topics that may still have a replica here.
+	dropped []*partition
 }
 
 // add must be called for a topic's partitions in order.
@@ -23,6 +25,19 @@ func (t *table) add(tp record.TopicPartition, id record.TopicID, nodes []string)
 	t.byName[tp.Topic] = append(t.byName[tp.Topic], p)
 	t.byKey[p.key] = p
 	return p
+}
+
+// dropTopic takes a deleted topic's partitions from the table. Their replicas are
+// closed later, by who opened them.
+func (n *Node) dropTopic(t Topic) {
+	n.tabling.Lock()
+	defer n.tabling.Unlock()
+	for _, p := range n.table.byName[t.Name()] {
+		p.delete()
+		delete(n.table.byKey, p.key)
+		n.table.dropped = append(n.table.dropped, p)
+	}
+	delete(n.table.byName, t.Name())
 }
 
 func (n *Node) addTopic(t Topic) {
@@ -65,6 +80,15 @@ func (n *Node) byKey(k partitionKey) *partition {
 	n.tabling.RLock()
 	defer n.tabling.RUnlock()
 	return n.table.byKey[k]
+}
+
+// takeDropped returns the partitions that were dropped since it was last called.
+func (n *Node) takeDropped() []*partition {
+	n.tabling.Lock()
+	defer n.tabling.Unlock()
+	dropped := n.table.dropped
+	n.table.dropped = nil
+	return dropped
 }
 
 func (n *Node) all() []*partition {

@@ -59,8 +59,8 @@ func (c TopicConfig) segmentAge() time.Duration {
 type Topic struct {
 	Config TopicConfig    `json:"config"`
 	ID     record.TopicID `json:"id"`
-	// Placement names the nodes that hold each partition; the first is the one
-	// that should lead.
+	// Placement names the nodes that hold each partition, or join it or leave it;
+	// the first is the one that should lead.
 	Placement [][]string `json:"placement"`
 }
 
@@ -69,6 +69,13 @@ func (t Topic) Name() string { return t.Config.Name }
 
 // Partitions returns how many partitions the topic has.
 func (t Topic) Partitions() int { return len(t.Placement) }
+
+// part names one of the topic's partitions.
+func (t Topic) part(i int) record.TopicPartition {
+	return record.TopicPartition{Topic: t.Name(), Partition: int32(i)}
+}
+
+func (t Topic) key(partition int32) partitionKey { return partitionKey{t.ID, partition} }
 
 // InvalidTopicError says why a topic cannot be made, and what to do. It
 // matches record.ErrInvalid.

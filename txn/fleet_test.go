@@ -93,7 +93,7 @@ func (f *fleet) wreck(ctx context.Context, rng *rand.Rand) (faults int) {
 		case 3: // the coordinators and the partitions move
 			for _, topic := range []string{cluster.TransactionsTopic, cluster.OffsetsTopic, "in", "out"} {
 				tp := record.TopicPartition{Topic: topic, Partition: rng.Int32N(4)}
-				_ = m.node.Load().TransferLeadership(ctx, tp)
+				_ = m.node.Load().TransferLeader(ctx, tp, "")
 			}
 		}
 		wait(ctx, time.Duration(50+rng.IntN(250))*time.Millisecond)

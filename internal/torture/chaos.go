@@ -140,7 +140,7 @@ var faults = []fault{
 		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		if n := m.node.Load(); n != nil {
-			_ = n.TransferLeadership(ctx, tp) // if nobody can take over, so be it
+			_ = n.TransferLeader(ctx, tp, "") // if nobody can take over, so be it
 		}
 	}},
 	{"power loss of all", 1, false, func(c *chaos, ctx context.Context, _ *machine) {
