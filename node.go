@@ -25,6 +25,7 @@ var _ producer.Reader = (*cluster.Node)(nil)
 type Node struct {
 	cluster  *cluster.Node
 	producer *producer.Producer // behind Produce
+	atomic   clients            // behind ProduceAll
 	home     *home
 	endpoint transport.Endpoint
 	mover    mover // of its groups
@@ -91,7 +92,9 @@ func open(h *home, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close(), endpoint.Close(), h.Close())
 	}
-	return &Node{cluster: c, producer: p, home: h, endpoint: endpoint, mover: mover{c, p, cfg.Defaults}}, nil
+	n := &Node{cluster: c, producer: p, home: h, endpoint: endpoint, mover: mover{c, p, cfg.Defaults}}
+	n.atomic.node, n.atomic.open = cfg.ID, func(id string) (*txn.Client, error) { return n.Txn(id, TxnConfig{}) }
+	return n, nil
 }
 
 // flushOnClose bounds how long Close waits for records of Produce under way.
@@ -107,6 +110,9 @@ func (n *Node) Close() error {
 		defer cancel()
 		if err := n.producer.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			n.closed = err // who waited for an answer has been told
+		}
+		if err := n.atomic.close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			n.closed = errors.Join(n.closed, err)
 		}
 		n.closed = errors.Join(n.closed, n.cluster.Close(), n.endpoint.Close(), n.home.Close())
 	})

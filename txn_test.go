@@ -197,3 +197,19 @@ func TestATransactionThatIsLeftOpenIsAbortedAfterItsTimeout(t *testing.T) {
 	require.ErrorIs(t, tx.Commit(ctx), quorumlog.ErrAborted)
 	require.Empty(t, values(t, ctx, n, "t", quorumlog.UntilEnd()))
 }
+
+func TestSeveralRecordsInOneCallAreThereAsAWholeOrNotAtAll(t *testing.T) {
+	n := openMemory(t, "a", "b")
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, n.ProduceAll(ctx))
+	require.NoError(t, n.ProduceAll(ctx, rec("a", "k", "1"), rec("a", "k", "2")), "one batch")
+	_, err := n.Status(ctx, "__transaction_state")
+	require.ErrorIs(t, err, quorumlog.ErrUnknownTopic, "no coordinator was asked")
+	require.NoError(t, n.ProduceAll(ctx, rec("a", "k", "3"), rec("a", "x", "4"), rec("b", "k", "5")))
+	require.ElementsMatch(t, []string{"1", "2", "3", "4"}, values(t, ctx, n, "a", quorumlog.UntilEnd()))
+	require.Equal(t, []string{"5"}, values(t, ctx, n, "b", quorumlog.UntilEnd()))
+	require.ErrorIs(t, n.ProduceAll(ctx, rec("a", "k", "6"), rec("", "k", "7")), quorumlog.ErrInvalid)
+	err = n.ProduceAll(ctx, rec("a", "k", "6"), quorumlog.Record{Topic: "b", Value: make([]byte, 65<<20)})
+	require.ErrorIs(t, err, quorumlog.ErrTooLarge)
+	require.NotContains(t, values(t, ctx, n, "a", quorumlog.UntilEnd()), "6")
+}
