@@ -18,10 +18,14 @@ type Config struct {
 	ID string
 	// Network connects nodes of one process. Nil is fine for a single node.
 	Network *Network
-	// Peers are all nodes of the cluster, this one among them, by id; the same
-	// on every node and for ever. The values are addresses, which Network does
-	// not need. Empty means this node alone.
+	// Peers are the nodes that the cluster is founded with, this one among them, by
+	// id; the same on each of them and for ever. The values are addresses, which
+	// Network does not need. Empty means this node alone.
 	Peers map[string]string
+	// Join makes this node part of a cluster that runs already. Peers are then some
+	// of its nodes, any that are there. It may stay set when the node is opened
+	// again.
+	Join bool
 	// NoAutoCreate refuses topics that nobody created. By default a topic is
 	// made with Defaults when it is first used.
 	NoAutoCreate bool
@@ -55,10 +59,10 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(c.Peers) > 0 {
-		if _, ok := c.Peers[c.ID]; !ok {
-			bad("Peers %q do not hold ID %q; name every node of the cluster, this one too", slices.Sorted(maps.Keys(c.Peers)), c.ID)
+		if _, ok := c.Peers[c.ID]; !ok && !c.Join {
+			bad("Peers %q do not hold ID %q; name every node of the cluster, this one too, or set Join if it runs already", slices.Sorted(maps.Keys(c.Peers)), c.ID)
 		}
-		if c.Network == nil && len(c.Peers) > 1 {
+		if c.Network == nil && (len(c.Peers) > 1 || c.Join) {
 			bad("Network is nil, but there are %d Peers; give all nodes the same NewNetwork()", len(c.Peers))
 		}
 	}
@@ -70,7 +74,7 @@ func (c Config) Validate() error {
 
 // peers returns the ids of all nodes.
 func (c Config) peers() []string {
-	if len(c.Peers) == 0 {
+	if len(c.Peers) == 0 && !c.Join {
 		return []string{c.ID}
 	}
 	return slices.Sorted(maps.Keys(c.Peers))

@@ -81,7 +81,7 @@ func open(h *home, cfg Config) (*Node, error) {
 		return nil, errors.Join(err, h.Close())
 	}
 	c, err := cluster.Open(context.Background(), cluster.Config{
-		ID: cfg.ID, FS: h.fs, Dir: h.dir, Stable: h.stable, Endpoint: endpoint, Peers: cfg.peers(),
+		ID: cfg.ID, FS: h.fs, Dir: h.dir, Stable: h.stable, Endpoint: endpoint, Peers: cfg.peers(), Join: cfg.Join,
 		AutoCreate: !cfg.NoAutoCreate, Defaults: cfg.Defaults,
 		ElectionTimeout: cfg.ElectionTimeout, RetentionInterval: cfg.RetentionInterval, OffsetsRetention: cfg.OffsetsRetention, Flusher: h.flusher, Logger: cfg.Logger,
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
 	"github.com/quorumlog/quorumlog/transport"
 	"github.com/quorumlog/quorumlog/txn"
 	"github.com/quorumlog/quorumlog/txn/coordinator"
@@ -33,6 +34,16 @@ type (
 	TopicStatus = cluster.TopicStatus
 	// PartitionPlan is what retention removes from one partition, or would.
 	PartitionPlan = cluster.PartitionPlan
+	// NodeInfo is one node of the cluster and what lies on it.
+	NodeInfo = cluster.NodeInfo
+	// Move is one partition's way from some nodes to others.
+	Move = cluster.Move
+	// LeaderMove hands the leadership of a partition to another replica.
+	LeaderMove = cluster.LeaderMove
+	// Plan is what would spread the load evenly. It can be looked at, and applied.
+	Plan = cluster.Plan
+	// MoveProgress is how far a call has come that moves partitions.
+	MoveProgress = cluster.Progress
 	// Result says where a record went.
 	Result = producer.Result
 	// Outcome is what an error of a send says about the record.
@@ -210,6 +221,7 @@ var (
 	ErrTopicGrown        = producer.ErrTopicGrown
 	ErrBufferFull        = producer.ErrBufferFull
 	ErrNotEnoughReplicas = record.ErrNotEnoughReplicas
+	ErrUnsafeChange      = replica.ErrUnsafeChange // of who is in the cluster, or in a partition
 	ErrFenced            = record.ErrFenced
 	ErrAborted           = txn.ErrAborted
 	ErrCorrupt           = record.ErrCorrupt
@@ -222,6 +234,12 @@ type (
 	UnknownTopicError = record.UnknownTopicError
 	// InvalidTopicError says why a topic cannot be made.
 	InvalidTopicError = cluster.InvalidTopicError
+	// RefusedError says why nodes or partitions are not changed as asked for, and what
+	// to do instead. It matches ErrUnsafeChange.
+	RefusedError = cluster.RefusedError
+	// UnsafeChangeError says why a partition's leader refuses a step that would lose
+	// its quorum or the last copy. It matches ErrUnsafeChange.
+	UnsafeChangeError = replica.UnsafeChangeError
 	// TooLargeError says what is too large and by how much.
 	TooLargeError = record.TooLargeError
 	// OffsetRangeError says which offset was asked for and what the log held.

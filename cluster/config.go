@@ -46,8 +46,8 @@ type Config struct {
 	RetentionInterval time.Duration
 	// OffsetsRetention is as in group.Config. Default 7 days.
 	OffsetsRetention time.Duration
-	Flusher           *log.Flusher // of all partitions; default: one each, as in log.Config
-	Logger            *slog.Logger // default silent
+	Flusher          *log.Flusher // of all partitions; default: one each, as in log.Config
+	Logger           *slog.Logger // default silent
 }
 
 func (c Config) withDefaults() Config {
