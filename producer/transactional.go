@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 
 // errNoTransaction is why a record is refused between transactions.
 var errNoTransaction = fmt.Errorf("%w: no transaction is open", record.ErrInvalid)
+
+// errDiscarded is why a record is given up that nobody gave a reason for.
+var errDiscarded = errors.New("the transaction was discarded")
 
 // Transactional is a producer for the records of transactions, one after the
 // other. Who owns it runs the transactions: it gives each an identity with Begin,
@@ -79,13 +83,13 @@ func (t *Transactional) End(ctx context.Context) error {
 	return t.Flush(ctx)
 }
 
-// Discard refuses new records, gives up with cause what is not in flight, and
-// waits for the answers to what is.
+// Discard refuses new records, gives up what is not in flight, because of cause if
+// there is one, and waits for the answers to what is.
 func (t *Transactional) Discard(ctx context.Context, cause error) error {
 	p := t.Producer
 	p.mu.Lock()
 	p.open = false
-	p.fail(cause)
+	p.fail(cmp.Or(cause, errDiscarded))
 	quiet := &flush{left: 1, over: make(chan struct{})}
 	p.quiets = append(p.quiets, quiet)
 	p.landed()
