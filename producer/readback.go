@@ -45,6 +45,9 @@ func (p *Producer) fill(ctx context.Context, t *topic, w *window) error {
 		if err != nil {
 			return fmt.Errorf("read the ids in %v: %w", pt.tp, err)
 		}
+		if t.window != w {
+			return nil // the topic was made anew, and w is of no use
+		}
 		pt.next = max(pt.next, high)
 	}
 	return nil

@@ -31,6 +31,9 @@ type topic struct {
 
 // pick returns the partition for r.
 func (t *topic) pick(r *record.Record) (*partition, error) {
+	if t.n == 0 { // it has gone while the record waited
+		return nil, &record.UnknownTopicError{Topic: t.name, Partition: -1}
+	}
 	if t.grown > 0 && r.Key != nil {
 		return nil, &TopicGrownError{Topic: t.name, Had: t.grown, Have: t.n}
 	}

@@ -141,6 +141,26 @@ func TestRecordsOfADeletedTopicAreGivenUp(t *testing.T) {
 	})
 }
 
+// Of three records in a buffer for one, the first is written, the second finds that
+// the topic is gone, and the third gets room after that.
+func TestARecordThatWaitsWhileItsTopicIsDeletedIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2)
+		f.judge = script(fate{answer: time.Second})
+		p := start(t, f, producer.Config{BatchBytes: 1 << 10, BufferBytes: 1 << 10})
+		r := alone("x")
+		r.Key = []byte("k")
+		first, second, third := send(t.Context(), p, r), send(t.Context(), p, r), send(t.Context(), p, r)
+		f.remake(0)
+		require.NoError(t, (<-first).err)
+		for _, waiting := range []<-chan outcome{second, third} {
+			o := <-waiting
+			require.ErrorIs(t, o.err, record.ErrUnknownTopic)
+			require.Equal(t, producer.NotWritten, producer.OutcomeOf(o.err))
+		}
+	})
+}
+
 func TestRecordsWithoutAKeyAvoidAPartitionThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 4)
