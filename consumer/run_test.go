@@ -137,11 +137,11 @@ func TestRunGivesAPartitionUpWithoutFinishingTheBatch(t *testing.T) {
 	})
 }
 
-func TestHandlerThatHangsKeepsItsSession(t *testing.T) {
+func TestASlowHandlerKeepsItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		w.fill(t, "orders", 1, 1)
-		g := w.join("a", Config{})
+		g := w.join("a", Config{ProgressTimeout: 2 * time.Hour})
 		id := g.Member()
 		stop := errors.New("stop")
 		err := g.Run(t.Context(), func(context.Context, record.Record) error {

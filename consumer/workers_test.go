@@ -245,7 +245,7 @@ func TestAHandlerThatEndsItsGoroutineEndsTheRunWithAnError(t *testing.T) {
 func TestPausedPartitionsRestAndTheOthersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
-		w.fill(t, "orders", 20, 20)
+		w.partition(0).fill(t, 20, 20)
 		var mu sync.Mutex
 		var got []string
 		all := func() string {
@@ -264,6 +264,7 @@ func TestPausedPartitionsRestAndTheOthersGoOn(t *testing.T) {
 		})
 		time.Sleep(100 * time.Millisecond)
 		m.Pause(orders(0)) // during its first record
+		w.partition(1).fill(t, 20, 20)
 		require.Equal(t, []record.TopicPartition{orders(0)}, m.Paused())
 		time.Sleep(30 * time.Second)
 		require.Equal(t, "0:0", all())
