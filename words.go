@@ -134,6 +134,16 @@ func ReadUncommitted() ReadOption { return consumer.Isolation(record.ReadUncommi
 // read waits for new records until its context ends.
 func UntilEnd() ReadOption { return consumer.UntilEnd() }
 
+// Backwards reads the newest record first, down to the log start.
+func Backwards() ReadOption { return consumer.Backwards() }
+
+// Nearby reads from the node's own replica where it has one, leader or follower.
+func Nearby() ReadOption { return consumer.Nearby() }
+
+// CaughtUp has f called once, in the loop, when it has seen everything that was
+// there as it began.
+func CaughtUp(f func()) ReadOption { return consumer.CaughtUp(f) }
+
 // Partition reads one partition instead of all.
 func Partition(p int32) ReadOption { return consumer.Partition(p) }
 

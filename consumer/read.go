@@ -22,7 +22,7 @@ import (
 // *[record.UnknownTopicError], *[record.OffsetRangeError] when the position is
 // not in the log, also when retention has overtaken a slow reader.
 func Read(ctx context.Context, src Source, topic string, opts ...ReadOption) iter.Seq2[record.Record, error] {
-	cfg := readConfig{maxBytes: DefaultMaxBytes}
+	cfg := readConfig{maxBytes: DefaultMaxBytes, caughtUp: func() {}}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
@@ -32,6 +32,9 @@ func Read(ctx context.Context, src Source, topic string, opts ...ReadOption) ite
 			return
 		}
 		r := &reader{src: src, topic: topic, cfg: cfg}
+		if near, ok := src.(Near); ok && cfg.near {
+			r.src = nearest{src, near}
+		}
 		if err := r.read(ctx, yield); err != nil {
 			yield(record.Record{}, err)
 		}
@@ -49,6 +52,8 @@ type reader struct {
 // span is the part of one partition that is read.
 type span struct {
 	cursor
+	start  record.Offset // of the log when the read began
+	high   record.Offset // of the log when the read began
 	end    record.Offset // NoOffset when the read is live
 	oldest bool          // nothing is read yet, and whatever is oldest will do
 }
@@ -65,6 +70,18 @@ func (r *reader) read(ctx context.Context, yield func(record.Record, error) bool
 	spans, err := r.spans(ctx)
 	if err != nil {
 		return err
+	}
+	if r.cfg.backwards {
+		return r.backwards(ctx, spans, yield)
+	}
+	behind := map[record.TopicPartition]record.Offset{} // where what was there at the beginning is not read yet
+	for _, s := range spans {
+		if s.pos < s.high {
+			behind[s.tp] = s.high
+		}
+	}
+	if len(behind) == 0 {
+		r.cfg.caughtUp()
 	}
 	lanes := [][]span{spans}
 	if !r.cfg.untilEnd {
@@ -99,6 +116,11 @@ func (r *reader) read(ctx context.Context, yield func(record.Record, error) bool
 			if more, err := a.yield(yield); err != nil || !more {
 				return err
 			}
+			if high, ok := behind[a.tp]; ok && a.next >= high {
+				if delete(behind, a.tp); len(behind) == 0 {
+					r.cfg.caughtUp()
+				}
+			}
 		}
 	}
 	return nil
@@ -125,6 +147,9 @@ func follow(ctx context.Context, lane []span, out chan<- arrival) {
 			var outside *record.OffsetRangeError
 			if s.oldest && errors.As(err, &outside) && outside.Start > s.pos {
 				s.pos = outside.Start // trimmed since we asked
+				if !send(arrival{chunk: chunk{tp: s.tp, from: s.pos, next: s.pos}, end: s.end}) {
+					return
+				}
 				continue
 			}
 			s.oldest = false
@@ -202,13 +227,20 @@ func (r *reader) span(ctx context.Context, tp record.TopicPartition) (span, erro
 	if err != nil {
 		return s, place(tp, err)
 	}
+	s.start, s.high = start, high
 	switch r.cfg.origin {
 	case originStart:
 		s.pos, s.oldest = start, true
+		if r.cfg.backwards {
+			s.pos = high
+		}
 	case originEnd:
 		s.pos = high
 	case originOffset:
 		s.pos = r.cfg.offset
+		if r.cfg.backwards && s.pos >= start && s.pos < high {
+			s.pos++ // the record at the offset is the first one
+		}
 	case originTime:
 		offset, ok, err := r.src.OffsetForTime(ctx, tp, r.cfg.time)
 		if err != nil {
@@ -219,7 +251,7 @@ func (r *reader) span(ctx context.Context, tp record.TopicPartition) (span, erro
 			s.pos = min(offset, high) // what came since the loop began is behind the end
 		}
 	}
-	if r.cfg.untilEnd {
+	if r.cfg.untilEnd || r.cfg.backwards {
 		// Nothing is fetched from a position at or above the end, so nobody
 		// else would notice one that is not in the log.
 		if s.pos < start || s.pos > high {

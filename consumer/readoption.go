@@ -33,6 +33,9 @@ type readConfig struct {
 	partition int32
 	iso       record.Isolation
 	maxBytes  int
+	backwards bool
+	near      bool
+	caughtUp  func()
 }
 
 // FromStart begins with the oldest record of each partition. Default.
@@ -59,6 +62,22 @@ func FromTime(t time.Time) ReadOption {
 // loop begins, and reads one partition after the other. Without it the
 // sequence waits for new records until ctx ends.
 func UntilEnd() ReadOption { return func(c *readConfig) { c.untilEnd = true } }
+
+// Backwards reads the newest record first and ends at the log start: from the
+// end, or with [FromOffset] from the record at that offset, or with [FromTime] from
+// the last record before the first whose time is t or later. Partitions are read one
+// after the other.
+func Backwards() ReadOption { return func(c *readConfig) { c.backwards = true } }
+
+// Nearby reads from the replica of the node that is asked, leader or follower,
+// where it has one, and else from the leader. A follower shows committed records
+// alone, as the leader does, a little later; its reads cost the leader nothing.
+func Nearby() ReadOption { return func(c *readConfig) { c.near = true } }
+
+// CaughtUp has f called once in each loop, on its goroutine: when the loop has
+// seen everything that was there as it began, in all partitions. What comes behind
+// it is new. A backwards read does not call it.
+func CaughtUp(f func()) ReadOption { return func(c *readConfig) { c.caughtUp = f } }
 
 // Partition reads partition p alone instead of all.
 func Partition(p int32) ReadOption { return func(c *readConfig) { c.one, c.partition = true, p } }

@@ -26,6 +26,22 @@ type Source interface {
 	OffsetForTime(ctx context.Context, tp record.TopicPartition, t time.Time) (record.Offset, bool, error)
 }
 
+// Near is a [Source] that can also be read beside the leader: FetchNear is Fetch
+// from a replica that is close by, and may be a little behind.
+type Near interface {
+	FetchNear(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error)
+}
+
+// nearest is a Source whose Fetch is that of Near.
+type nearest struct {
+	Source
+	near Near
+}
+
+func (n nearest) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	return n.near.FetchNear(ctx, tp, from, maxBytes, iso)
+}
+
 // Coordinator keeps the groups: who is a member, who owns which partition, and
 // the committed offsets. It finds the right node, notices lost messages and
 // retries leader changes until ctx ends. Package group says what the answers mean.

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+func TestANearbyReadOfAFollowerNeedsNoLeader(t *testing.T) {
+	c := startCluster(t, nil, "a", "b", "c")
+	c.create("orders", 1)
+	tp := part("orders", 0)
+	leader := c.leader(c.node("a"), tp)
+	w := c.writer(c.node(leader), tp)
+	w.send(c.node(leader), "x")
+	w.send(c.node(leader), "y")
+	follower := c.other(leader)
+	near := func(ctx context.Context, from record.Offset) (record.Fetched, error) {
+		return follower.FetchNear(ctx, tp, from, 0, record.ReadCommitted)
+	}
+	for next := record.Offset(0); next < 2; { // it is told of what is committed a moment later
+		f, err := near(c.ctx(), next)
+		require.NoError(t, err)
+		next = f.Next
+	}
+	c.network.Isolate(follower.cfg.ID)
+	f, err := near(c.ctx(), 0)
+	require.NoError(t, err)
+	require.Equal(t, record.Offset(0), f.Batches[0].BaseOffset())
+	ctx, cancel := context.WithCancel(c.ctx())
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := near(ctx, 2)
+		waiting <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-waiting, context.Canceled)
+}
+
+func TestANearbyReadWithoutAReplicaAsksTheLeader(t *testing.T) {
+	c := startCluster(t, nil, "a", "b")
+	_, err := c.node("a").CreateTopic(c.ctx(), TopicConfig{Name: "single", Partitions: 2, Replicas: 1})
+	require.NoError(t, err)
+	for i := range int32(2) {
+		w := c.writer(c.node("a"), part("single", i))
+		w.send(c.node("a"), "x")
+		for _, id := range c.peers {
+			f, err := c.node(id).FetchNear(c.ctx(), part("single", i), 0, 0, record.ReadCommitted)
+			require.NoError(t, err)
+			require.Len(t, f.Batches, 1)
+		}
+	}
+}
