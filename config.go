@@ -34,7 +34,7 @@ type Config struct {
 	Defaults TopicConfig
 	// ElectionTimeout is how long a partition's followers hear nothing from its
 	// leader before they elect another. Longer survives longer pauses, shorter
-	// fails over faster. Default 500 ms, at least 10 ms.
+	// fails over faster. Default 400 ms, at least 10 ms.
 	ElectionTimeout time.Duration
 	// RetentionInterval is how often the node looks for records that a topic need
 	// not keep (TopicConfig.RetentionAge, RetentionBytes). Default 5 minutes.

@@ -37,7 +37,7 @@ type Config struct {
 	// Defaults are for topics that are made on first use. Its Name is not
 	// used; zero Partitions are 1.
 	Defaults TopicConfig
-	// ElectionTimeout as in replica.Config. Default 500 ms.
+	// ElectionTimeout as in replica.Config. Default 400 ms.
 	ElectionTimeout time.Duration
 	// SleepAfter as in replica.Config. Default 30 s.
 	SleepAfter time.Duration
@@ -62,7 +62,7 @@ func (c Config) withDefaults() Config {
 		c.Peers = slices.DeleteFunc(c.Peers, func(id string) bool { return id == c.ID })
 	}
 	c.Defaults.Partitions = cmp.Or(c.Defaults.Partitions, 1)
-	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 400*time.Millisecond)
 	c.RetentionInterval = cmp.Or(c.RetentionInterval, 5*time.Minute)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c

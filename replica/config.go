@@ -33,8 +33,8 @@ type Config struct {
 	Stable *Stable // holds the votes of all groups of this node
 
 	// ElectionTimeout is how long a follower hears nothing from the leader
-	// before it stands for election; it waits up to twice as long, by chance.
-	// Default 500 ms, at least 10 ms.
+	// before it stands for election; half as long if the leader's node, asked, is gone.
+	// Default 400 ms, at least 10 ms.
 	ElectionTimeout time.Duration
 	// SleepAfter is how long a partition must not have been written to before its
 	// replicas go to sleep: they cost next to nothing then, and the next write
@@ -61,7 +61,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 400*time.Millisecond)
 	c.SleepAfter = cmp.Or(c.SleepAfter, 30*time.Second)
 	c.LagTimeMax = cmp.Or(c.LagTimeMax, 10*time.Second)
 	c.ProducerExpiry = cmp.Or(c.ProducerExpiry, 24*time.Hour)

@@ -13,6 +13,7 @@ import (
 type engine struct {
 	*raft.Raft
 	transport *groupTransport
+	vigil     *vigil
 	ended     chan struct{} // closed when Raft has ended; it answers nobody from then on
 	ending    sync.Once
 }
@@ -40,7 +41,9 @@ func (r *Replica) startRaft() error {
 	if err != nil {
 		return errors.Join(err, transport.Close())
 	}
-	r.run.Store(&engine{Raft: ra, transport: transport, ended: make(chan struct{})})
+	e := &engine{Raft: ra, transport: transport, ended: make(chan struct{})}
+	e.vigil = r.keepVigil(e)
+	r.run.Store(e)
 	ra.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState:
@@ -94,6 +97,7 @@ func (r *Replica) newRaft(transport *groupTransport) (ra *raft.Raft, err error) 
 // shutdown ends the run; from then on it answers nobody. It returns when that is done.
 func (e *engine) shutdown() {
 	e.ending.Do(func() {
+		e.vigil.stop()
 		stopped := e.Shutdown()
 		_ = e.transport.Close()
 		_ = stopped.Error() // never one

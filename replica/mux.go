@@ -204,6 +204,9 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 	var err error
 	beat, follows := false, false
 	switch kind {
+	case rpcProbe:
+		reply(nil, nil)
+		return
 	case rpcAppend:
 		var req *raft.AppendEntriesRequest
 		if req, err = decodeAppend(body); err == nil {

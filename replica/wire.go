@@ -40,6 +40,7 @@ const (
 	rpcSleep // see sleep.go
 	rpcWatch // see watch.go
 	rpcRoll
+	rpcProbe // is there such a replica? See vigil.go
 )
 
 // Flags of an answer.

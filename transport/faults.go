@@ -28,6 +28,49 @@ func (n *Network) Isolate(id string) {
 	n.isolated[id] = true
 }
 
+// Pause holds every message from and to a node, in order, until Resume or Heal,
+// and delivers them then. The node still reaches itself; what happens inside it
+// goes on.
+func (n *Network) Pause(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused[id] = true
+	for w, l := range n.links {
+		if n.isPaused(w) { // what is delayed waits too
+			l.set(func(l *link) { l.held, l.busy = true, true })
+		}
+	}
+}
+
+// Resume ends a pause. What was held arrives now, unless its link was cut meanwhile.
+func (n *Network) Resume(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.paused, id)
+	n.release()
+}
+
+// hold keeps a message until neither end of its link is paused.
+func (n *Network) hold(w way, deliver func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.link(w)
+	l.set(func(l *link) {
+		l.held, l.busy = true, true
+		l.queue = append(l.queue, parcel{time.Now().Add(l.delay), deliver})
+	})
+	n.release() // the pause may have ended a moment ago
+}
+
+// release lets links go on whose ends are not paused. n.mu is held.
+func (n *Network) release() {
+	for w, l := range n.links {
+		if !n.isPaused(w) {
+			l.release()
+		}
+	}
+}
+
 // Delay lets every message from one node to another arrive d later, in the
 // order they were sent. Zero ends the delay; what is under way keeps its time,
 // and what is sent after it stays behind it.
@@ -53,27 +96,34 @@ func (n *Network) SetSeed(seed uint64) {
 	}
 }
 
-// Heal ends every fault: cuts, isolation, delays and drops. What a fault has
+// Heal ends every fault: cuts, isolation, pauses, delays and drops. What a fault has
 // swallowed stays lost.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.isolated)
+	clear(n.paused)
 	for _, l := range n.links {
 		l.set(func(l *link) { l.cut, l.delay, l.dropRate = false, 0, 0 })
 	}
+	n.release()
 }
 
 // fault changes the faults of one link.
 func (n *Network) fault(w way, change func(*link)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.link(w).set(change)
+}
+
+// link returns a link, which is made if it had no fault so far. n.mu is held.
+func (n *Network) link(w way) *link {
 	l := n.links[w]
 	if l == nil {
 		l = &link{net: n, way: w, rng: w.rng(n.seed)}
 		n.links[w] = l
 	}
-	l.set(change)
+	return l
 }
 
 // rng returns the source of a link's random choices.

@@ -15,6 +15,7 @@ type link struct {
 
 	mu       sync.Mutex // never held while something is delivered
 	cut      bool
+	held     bool // until release: what comes waits in queue, and no timer is set
 	delay    time.Duration
 	dropRate float64
 	rng      *rand.Rand
@@ -50,7 +51,7 @@ func (l *link) carry(deliver func()) {
 	}
 	defer l.mu.Unlock()
 	l.queue = append(l.queue, parcel{time.Now().Add(l.delay), deliver})
-	if !l.busy {
+	if !l.busy && !l.held {
 		l.busy = true
 		l.wake(l.delay)
 	}
@@ -84,6 +85,9 @@ func (l *link) deliverDue() {
 func (l *link) pop() (parcel, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.held { // release sets the timer
+		return parcel{}, false
+	}
 	if len(l.queue) == 0 {
 		l.queue, l.busy = nil, false
 		return parcel{}, false
@@ -108,11 +112,24 @@ func (l *link) swallows() bool {
 	return isolated || l.cut
 }
 
+// release lets what was held go on.
+func (l *link) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held {
+		l.held = false
+		l.wake(0)
+	}
+}
+
 // clear throws away what is under way.
 func (l *link) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = nil
+	if l.held {
+		return // release finds the queue empty
+	}
 	if l.timer != nil && l.timer.Stop() {
 		l.busy = false // else deliverDue is about to find the queue empty
 	}

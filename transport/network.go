@@ -13,7 +13,7 @@ var ErrNodeTaken = errors.New("node id is taken")
 
 // Network connects nodes that live in one process, without a port. Make one
 // with NewNetwork and let each node Join it. It starts without faults; see Cut,
-// CutOneWay, Isolate, Delay, Drop and Heal. Its methods may be called at once.
+// CutOneWay, Isolate, Pause, Delay, Drop and Heal. Its methods may be called at once.
 //
 // What a link carries are requests, and the answers to requests that came the
 // other way. Without a delay a message is handed over on the goroutine that
@@ -25,6 +25,7 @@ type Network struct {
 	nodes    map[string]*endpoint
 	links    map[way]*link   // only links that have, or had, a fault
 	isolated map[string]bool // nodes cut off from all others
+	paused   map[string]bool // nodes that neither send nor receive for now
 	seed     uint64
 }
 
@@ -37,6 +38,7 @@ func NewNetwork() *Network {
 		nodes:    make(map[string]*endpoint),
 		links:    make(map[way]*link),
 		isolated: make(map[string]bool),
+		paused:   make(map[string]bool),
 	}
 }
 
@@ -86,10 +88,12 @@ func (n *Network) leave(e *endpoint) {
 // or, when a fault swallows it, never.
 func (n *Network) carry(w way, deliver func()) {
 	n.mu.RLock()
-	l, cut := n.links[w], n.isCut(w)
+	l, cut, paused := n.links[w], n.isCut(w), n.isPaused(w)
 	n.mu.RUnlock()
 	switch {
 	case cut:
+	case paused:
+		n.hold(w, deliver)
 	case l == nil:
 		deliver()
 	default:
@@ -100,4 +104,9 @@ func (n *Network) carry(w way, deliver func()) {
 // isCut reports whether isolation separates the two ends. n.mu is held.
 func (n *Network) isCut(w way) bool {
 	return w.from != w.to && (n.isolated[w.from] || n.isolated[w.to])
+}
+
+// isPaused reports whether messages on the link wait. n.mu is held.
+func (n *Network) isPaused(w way) bool {
+	return w.from != w.to && (n.paused[w.from] || n.paused[w.to])
 }
