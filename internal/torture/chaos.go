@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/record"
 )
 
 // chaos injects faults one after the other and mends them later. It is one
@@ -109,6 +110,14 @@ var faults = []fault{
 		c.fleet.network.Isolate(m.id)
 		c.heal(m)
 	}},
+	{"pause", 5, true, func(c *chaos, _ context.Context, m *machine) {
+		c.step("pause %s", m.id)
+		c.fleet.network.Pause(m.id)
+		c.later(m, func() {
+			c.step("resume %s", m.id)
+			c.fleet.network.Resume(m.id)
+		})
+	}},
 	{"cut", 3, false, func(c *chaos, _ context.Context, m *machine) {
 		o := c.other(m)
 		c.step("cut %s - %s", m.id, o.id)
@@ -134,13 +143,23 @@ var faults = []fault{
 		c.heal(nil)
 	}},
 	{"transfer", 6, false, func(c *chaos, ctx context.Context, m *machine) {
-		tps := partitions()
-		tp := tps[c.rng.IntN(len(tps))]
-		c.step("transfer leadership of %v", tp)
-		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-		defer cancel()
-		if n := m.node.Load(); n != nil {
-			_ = n.TransferLeader(ctx, tp, "") // if nobody can take over, so be it
+		c.transfer(ctx, m, c.partition(), "")
+	}},
+	{"transfers", 3, false, func(c *chaos, ctx context.Context, m *machine) {
+		tp := c.partition()
+		for range 3 + c.rng.IntN(4) {
+			c.transfer(ctx, m, tp, c.shuffled()[0].id)
+		}
+	}},
+	{"retention", 4, false, func(c *chaos, ctx context.Context, m *machine) {
+		for _, t := range topics {
+			if t.retention == 0 {
+				continue
+			}
+			c.step("retention of %s", t.name)
+			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			_, _ = m.node.Load().Retain(ctx, t.name) // what cannot go now goes later
+			cancel()
 		}
 	}},
 	{"power loss of all", 1, false, func(c *chaos, ctx context.Context, _ *machine) {
@@ -150,6 +169,21 @@ var faults = []fault{
 			c.later(m, func() { c.fleet.start(ctx, m) })
 		}
 	}},
+}
+
+// partition draws one.
+func (c *chaos) partition() record.TopicPartition {
+	tps := partitions()
+	return tps[c.rng.IntN(len(tps))]
+}
+
+// transfer has the leader of tp hand over; if nobody can take over, so be it. The
+// next leader is a machine, or the best one if that is "".
+func (c *chaos) transfer(ctx context.Context, m *machine, tp record.TopicPartition, to string) {
+	c.step("transfer leadership of %v to %q", tp, to)
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	_ = m.node.Load().TransferLeader(ctx, tp, to)
 }
 
 // run injects faults until ctx ends or something is found, and then mends all.

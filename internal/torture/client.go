@@ -117,8 +117,12 @@ type watched struct {
 
 func (w watched) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	f, err := w.Source.Fetch(ctx, tp, from, maxBytes, iso)
-	if err == nil {
+	var outside *record.OffsetRangeError
+	switch {
+	case err == nil:
 		w.history.fetched(w.who, tp, f)
+	case errors.As(err, &outside) && from < outside.End:
+		w.history.overtaken(w.who, tp, from, outside.Start)
 	}
 	return f, err
 }

@@ -76,14 +76,28 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// topics are what is written to, with their numbers of partitions.
-var topics = []struct {
+// topic is something that is written to.
+type topic struct {
 	name         string
 	partitions   int32
 	segmentBytes int64
-}{
-	{"orders", 3, 4 << 10},
-	{"events", 2, 32 << 10},
+	retention    int64 // bytes that each partition keeps; 0 keeps all
+}
+
+var topics = []topic{
+	{"orders", 3, 4 << 10, 0},
+	{"events", 2, 32 << 10, 0},
+	{"metrics", 2, 2 << 10, 16 << 10},
+}
+
+// topicOf returns the topic of that name, an empty one if it is not written to.
+func topicOf(name string) topic {
+	for _, t := range topics {
+		if t.name == name {
+			return t
+		}
+	}
+	return topic{}
 }
 
 // partitions returns all partitions of all topics.

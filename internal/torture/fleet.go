@@ -70,7 +70,7 @@ func (f *fleet) start(ctx context.Context, m *machine) {
 	m.broken.Store(false)
 	n, err := cluster.Open(ctx, cluster.Config{
 		FS: f.cfg.WrapFS(m.disk), Dir: dataDir, Stable: m.stable, Endpoint: e, Peers: f.ids(),
-		ElectionTimeout: f.cfg.temper().election, Logger: slog.New(&listener{fleet: f, machine: m}),
+		ElectionTimeout: f.cfg.temper().election, RetentionInterval: 3 * time.Second, Logger: slog.New(&listener{fleet: f, machine: m}),
 	})
 	if err != nil {
 		f.history.violate(Unopened, "%s: %v", m.id, err)

@@ -52,7 +52,8 @@ func (h *history) polled(k groupPart, who string, c *claim, records []record.Rec
 			h.broke(BadData, "%s was handed out at offset %d: %v", who, r.Offset, err)
 			continue
 		}
-		if *next != record.NoOffset && r.Offset != *next {
+		trimmed := r.Offset > *next && r.Offset <= h.part(k.tp).start // it begins at the log start then
+		if *next != record.NoOffset && r.Offset != *next && !trimmed {
 			h.broke(GroupSkip, "%s of group %s was handed out offset %d of %v, want %d", who, k.group, r.Offset, k.tp, *next)
 		}
 		if *next != record.NoOffset {
@@ -114,7 +115,7 @@ func (h *history) finalGroup(k groupPart) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := h.group(k)
-	for o := range g.stored {
+	for o := h.part(k.tp).start; o < g.stored; o++ {
 		if int(o) >= len(g.polled) || !g.polled[o] {
 			h.broke(GroupSkip, "group %s has committed %d of %v, but nobody was handed out offset %d", k.group, g.stored, k.tp, o)
 			return

@@ -30,6 +30,7 @@ type history struct {
 	violations []Violation
 	parts      map[record.TopicPartition]*part
 	highs      map[stream]record.Offset // highest high watermark a reader was told
+	starts     map[stream]record.Offset // and log start offset
 	streams    map[stream]record.Offset // next offset of each plain reader
 	groups     map[groupPart]*groupLog
 	moved      chan struct{} // closed and replaced when somebody gets on
@@ -41,6 +42,7 @@ type part struct {
 	where    map[value]record.Offset
 	outcomes map[int32][]outcome // by writer, and number of the value
 	end      record.Offset       // one behind the highest acknowledged offset
+	start    record.Offset       // highest log start offset that anybody was told
 }
 
 // slot is one offset of a partition.
@@ -60,7 +62,7 @@ type stream struct {
 func newHistory(s *story) *history {
 	return &history{
 		story: s, broken: make(chan struct{}), moved: make(chan struct{}),
-		parts: map[record.TopicPartition]*part{}, highs: map[stream]record.Offset{},
+		parts: map[record.TopicPartition]*part{}, highs: map[stream]record.Offset{}, starts: map[stream]record.Offset{},
 		streams: map[stream]record.Offset{}, groups: map[groupPart]*groupLog{},
 	}
 }
@@ -212,11 +214,44 @@ func (h *history) fetched(who string, tp record.TopicPartition, f record.Fetched
 	if n := len(f.Batches); n > 0 && f.Batches[n-1].NextOffset() > f.HighWatermark {
 		h.broke(PastHigh, "%s got %v up to offset %d with the high watermark at %d", who, tp, f.Batches[n-1].NextOffset(), f.HighWatermark)
 	}
+	h.started(who, tp, f.StartOffset)
 	s := stream{who, tp}
 	if f.HighWatermark < h.highs[s] {
 		h.broke(HighBack, "%s was told that the high watermark of %v is %d after it was %d", who, tp, f.HighWatermark, h.highs[s])
 	}
 	h.highs[s] = f.HighWatermark
+}
+
+// overtaken notes that a reader at offset pos was told that the log starts
+// behind it. It goes on at the start.
+func (h *history) overtaken(who string, tp record.TopicPartition, pos, start record.Offset) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if pos >= start {
+		h.broke(BadError, "%s was told that offset %d of %v is below the log start %d", who, pos, tp, start)
+	}
+	h.started(who, tp, start)
+	h.counts.Overtaken++
+}
+
+// start is the highest log start offset of tp that anybody was told.
+func (h *history) start(tp record.TopicPartition) record.Offset {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.part(tp).start
+}
+
+// started notes a log start offset that somebody was told. h.mu is held.
+func (h *history) started(who string, tp record.TopicPartition, start record.Offset) {
+	s := stream{who, tp}
+	switch {
+	case start > 0 && topicOf(tp.Topic).retention == 0:
+		h.broke(Overtrimmed, "%s was told that %v, which keeps all, starts at %d", who, tp, start)
+	case start < h.starts[s]:
+		h.broke(StartBack, "%s was told that %v starts at %d after it was %d", who, tp, start, h.starts[s])
+	}
+	h.starts[s] = start
+	h.part(tp).start = max(h.part(tp).start, start)
 }
 
 // floor is what the high watermark of tp must be by now; ended compares.
@@ -256,36 +291,38 @@ func (h *history) await(ctx context.Context, is func() bool) error {
 }
 
 // final compares all that was said about a partition with what is in it at the
-// end. who has read it.
-func (h *history) final(who string, tp record.TopicPartition, values []value) {
+// end, from its log start offset on. who has read it.
+func (h *history) final(who string, tp record.TopicPartition, start record.Offset, values []value) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.started(who, tp, start)
 	p := h.part(tp)
-	for o, v := range values {
-		h.place(who, tp, record.Offset(o), v).read = true
-	}
-	for o := len(values); o < len(p.at); o++ {
-		if s := p.at[o]; s.known && s.read {
-			h.broke(Vanished, "%v ends at %d for %s, but %s has read %v at offset %d", tp, len(values), who, s.who, s.value, o)
-		}
-	}
 	there := make(map[value]bool, len(values))
-	for _, v := range values {
+	for i, v := range values {
+		h.place(who, tp, start+record.Offset(i), v).read = true
 		there[v] = true
+	}
+	end := start + record.Offset(len(values))
+	for o := int(end); o < len(p.at); o++ {
+		if s := p.at[o]; s.known && s.read {
+			h.broke(Vanished, "%v ends at %d for %s, but %s has read %v at offset %d", tp, end, who, s.who, s.value, o)
+		}
 	}
 	for _, w := range slices.Sorted(keys(p.outcomes)) {
 		for n, o := range p.outcomes[w] {
-			switch v := (value{w, int32(n)}); {
-			case o == acked && !there[v]:
+			v := value{w, int32(n)}
+			at, seen := p.where[v]
+			switch {
+			case o == acked && !there[v] && (seen && at >= start || !seen && start == 0):
 				h.broke(Lost, "%v of %v was acknowledged%s, and is not there at the end", v, tp, p.place(v))
-			case o == notWritten && there[v]:
+			case o == notWritten && seen:
 				h.broke(Lie, "%v of %v was reported as not written, and is there%s", v, tp, p.place(v))
 			case o == pending:
 				h.broke(Silent, "%v of %v has got no result", v, tp)
 			}
 		}
 	}
-	h.order(tp, values)
+	h.order(tp)
 }
 
 func (p *part) place(v value) string {
@@ -297,11 +334,12 @@ func (p *part) place(v value) string {
 
 // order checks that what a writer has sent, and has got an ack for, is there in
 // that order. What has an unknown outcome may come late.
-func (h *history) order(tp record.TopicPartition, values []value) {
+func (h *history) order(tp record.TopicPartition) {
 	last := map[int32]int32{}
 	p := h.part(tp)
-	for o, v := range values {
-		if int(v.n) >= len(p.outcomes[v.writer]) || p.outcomes[v.writer][v.n] != acked {
+	for o, s := range p.at {
+		v := s.value
+		if !s.known || p.outcomes[v.writer][v.n] != acked {
 			continue
 		}
 		if n, ok := last[v.writer]; ok && v.n < n {
@@ -317,6 +355,9 @@ func (h *history) report() *Report {
 	defer h.mu.Unlock()
 	r := h.counts
 	r.Violations = slices.Clone(h.violations)
+	for _, p := range h.parts {
+		r.Trimmed += int(p.start)
+	}
 	return &r
 }
 

@@ -12,6 +12,8 @@ import (
 var (
 	testPart  = record.TopicPartition{Topic: "orders", Partition: 1}
 	testGroup = groupPart{"billing", testPart}
+	// trimmedPart is of a topic with retention.
+	trimmedPart = record.TopicPartition{Topic: "metrics"}
 )
 
 // telling is a history that a test tells what happened.
@@ -56,7 +58,7 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 			h.fetched("a", testPart, record.Fetched{LastStableOffset: 1, HighWatermark: 2})
 			h.fetched("a", testPart, record.Fetched{LastStableOffset: 2, HighWatermark: 2})
 			h.ended("a", testPart, h.floor(testPart), 2)
-			h.final("n1", testPart, []value{vs[0], vs[3], vs[1]}) // the unknown one came late
+			h.final("n1", testPart, 0, []value{vs[0], vs[3], vs[1]}) // the unknown one came late
 			held := &claim{next: 0, before: record.NoOffset}
 			h.handed(held, 0, vs[0])
 			h.commits(testGroup, 1)
@@ -67,19 +69,19 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 		{"an acknowledged value is gone", Lost, func(h telling) {
 			vs := h.sent(1)
 			h.acked(testPart, vs[0], 0, false)
-			h.final("n1", testPart, nil)
+			h.final("n1", testPart, 0, nil)
 		}},
 		{"an acknowledged value without an offset is gone", Lost, func(h telling) {
 			vs := h.sent(2)
 			h.acked(testPart, vs[0], record.NoOffset, true)
 			h.acked(testPart, vs[1], 0, false)
-			h.final("n1", testPart, vs[1:])
+			h.final("n1", testPart, 0, vs[1:])
 		}},
 		{"what was read is gone", Vanished, func(h telling) {
 			vs := h.sent(1)
 			h.settle(testPart, vs[0], unknown)
 			h.saw("a", 0, vs[0])
-			h.final("n1", testPart, nil)
+			h.final("n1", testPart, 0, nil)
 		}},
 		{"a value at two offsets for one reader", Duplicate, func(h telling) {
 			vs := h.sent(1)
@@ -89,7 +91,7 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 		{"a value at two offsets at the end", Duplicate, func(h telling) {
 			vs := h.sent(1)
 			h.acked(testPart, vs[0], 0, false)
-			h.final("n1", testPart, []value{vs[0], vs[0]})
+			h.final("n1", testPart, 0, []value{vs[0], vs[0]})
 		}},
 		{"two readers differ about an offset", TwoValues, func(h telling) {
 			vs := h.sent(2)
@@ -106,13 +108,13 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 			vs := h.sent(2)
 			h.acked(testPart, vs[0], 1, false)
 			h.acked(testPart, vs[1], 0, false)
-			h.final("n1", testPart, vs)
+			h.final("n1", testPart, 0, vs)
 		}},
 		{"acknowledged values are not in the order they were sent in", Disorder, func(h telling) {
 			vs := h.sent(2)
 			h.acked(testPart, vs[0], 1, false)
 			h.acked(testPart, vs[1], 0, false)
-			h.final("n1", testPart, []value{vs[1], vs[0]})
+			h.final("n1", testPart, 0, []value{vs[1], vs[0]})
 		}},
 		{"a reader skips", Skipped, func(h telling) {
 			vs := h.sent(2)
@@ -139,6 +141,28 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 			h.fetched("a", testPart, record.Fetched{HighWatermark: 5})
 			h.fetched("b", testPart, record.Fetched{HighWatermark: 3})
 			h.fetched("a", testPart, record.Fetched{HighWatermark: 4})
+		}},
+		{"the log start goes back", StartBack, func(h telling) {
+			h.fetched("a", trimmedPart, record.Fetched{StartOffset: 3, LastStableOffset: 5, HighWatermark: 5})
+			h.fetched("b", trimmedPart, record.Fetched{StartOffset: 2, LastStableOffset: 5, HighWatermark: 5})
+			h.fetched("a", trimmedPart, record.Fetched{StartOffset: 2, LastStableOffset: 5, HighWatermark: 5})
+		}},
+		{"a topic that keeps all is trimmed", Overtrimmed, func(h telling) {
+			h.fetched("a", testPart, record.Fetched{StartOffset: 3, LastStableOffset: 5, HighWatermark: 5})
+		}},
+		{"a reader is told that it was overtaken and was not", BadError, func(h telling) {
+			h.overtaken("a", trimmedPart, 3, 3)
+		}},
+		{"an acknowledged value is gone from a log that was trimmed below it", Lost, func(h telling) {
+			v := h.send(1, trimmedPart)
+			h.acked(trimmedPart, v, 3, false)
+			h.final("n1", trimmedPart, 3, nil)
+		}},
+		{"a group skips more than was trimmed", GroupSkip, func(h telling) {
+			v := h.send(1, trimmedPart)
+			h.overtaken("a", trimmedPart, 0, 2)
+			h.polled(groupPart{"billing", trimmedPart}, "member", &claim{next: 0, before: record.NoOffset},
+				[]record.Record{{Offset: 3, Value: v.text(trimmedPart)}})
 		}},
 		{"the end is told below an acknowledged offset", StaleEnd, func(h telling) {
 			vs := h.sent(1)
@@ -178,11 +202,11 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 		{"reported as not written, and there", Lie, func(h telling) {
 			vs := h.sent(1)
 			h.settle(testPart, vs[0], notWritten)
-			h.final("n1", testPart, vs)
+			h.final("n1", testPart, 0, vs)
 		}},
 		{"a record without a result", Silent, func(h telling) {
 			h.sent(1)
-			h.final("n1", testPart, nil)
+			h.final("n1", testPart, 0, nil)
 		}},
 		{"a record with two results", BadError, func(h telling) {
 			vs := h.sent(1)
@@ -214,6 +238,34 @@ func TestHistoryFindsEachViolation(t *testing.T) {
 			require.True(t, h.found())
 		})
 	}
+}
+
+func TestWhatRetentionHasTrimmedIsNotLost(t *testing.T) {
+	h := newTelling()
+	var vs []value
+	for o := range record.Offset(4) {
+		v := h.send(1, trimmedPart)
+		h.acked(trimmedPart, v, o, false)
+		vs = append(vs, v)
+	}
+	saw := func(o record.Offset) {
+		h.read("a", record.Record{Topic: trimmedPart.Topic, Partition: trimmedPart.Partition, Offset: o, Value: vs[o].text(trimmedPart)})
+	}
+	saw(0)
+	h.overtaken("a", trimmedPart, 1, 2)
+	h.seek("a", trimmedPart, 2)
+	saw(2)
+	group := groupPart{"billing", trimmedPart}
+	h.polled(group, "member", &claim{next: 1, before: record.NoOffset}, []record.Record{{Offset: 2, Value: vs[2].text(trimmedPart)}})
+	h.polled(group, "member", &claim{next: 3, before: record.NoOffset}, []record.Record{{Offset: 3, Value: vs[3].text(trimmedPart)}})
+	h.commits(group, 4)
+	h.committed(group, 4)
+	h.final("n1", trimmedPart, 2, vs[2:])
+	h.finalGroup(group)
+	report := h.report()
+	require.Empty(t, report.Violations)
+	require.Equal(t, 1, report.Overtaken)
+	require.Equal(t, 2, report.Trimmed)
 }
 
 func TestValuesAreParsedAsTheyWereWritten(t *testing.T) {

@@ -62,6 +62,11 @@ func (r *reader) judge(err error, pos record.Offset) {
 			return
 		}
 	}
+	var outside *record.OffsetRangeError
+	if errors.As(err, &outside) && pos < outside.Start {
+		r.history.seek(r.who, r.tp, outside.Start)
+		return
+	}
 	if !injected(err) {
 		r.history.violate(BadError, "%s reads %v at offset %d: %v", r.who, r.tp, pos, err)
 	}

@@ -20,6 +20,8 @@ const (
 	Skipped     Kind = "skipped"                   // a plain reader
 	Repeated    Kind = "repeated"                  // a plain reader
 	PastHigh    Kind = "read past high watermark"  // or other offsets of an answer out of order
+	StartBack   Kind = "log start went back"       // for one reader
+	Overtrimmed Kind = "trimmed too much"          // more than retention allows
 	HighBack    Kind = "high watermark went back"  // for one reader
 	StaleEnd    Kind = "stale high watermark"      // lower than what was acknowledged before it was asked for
 	CommitBack  Kind = "commit went back"          // the group's position is below an acknowledged commit
@@ -52,6 +54,8 @@ type Report struct {
 	NotWritten    int
 	Resent        int            // acknowledged as duplicates of an earlier try
 	Read, Polled  int            // records, by plain readers and by groups
+	Overtaken     int            // readers that retention had overtaken
+	Trimmed       int            // offsets below the log starts at the end
 	Commits       int            // acknowledged ones
 	Faults        map[string]int // by name
 	LeaderChanges int            // leaderships that have left an entry, beyond the first of each partition
@@ -69,8 +73,8 @@ func (r *Report) Has(k Kind) bool {
 
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d nodes, %v: sent %d, acked %d (%d by an earlier try), unknown %d, not written %d, read %d, polled %d, commits %d, leader changes %d\nfaults:",
-		r.Config.Seed, r.Config.Nodes, r.Config.Duration, r.Sent, r.Acked, r.Resent, r.Unknown, r.NotWritten, r.Read, r.Polled, r.Commits, r.LeaderChanges)
+	fmt.Fprintf(&b, "seed %d, %d nodes, %v: sent %d, acked %d (%d by an earlier try), unknown %d, not written %d, read %d, polled %d, commits %d, trimmed %d, readers overtaken %d, leader changes %d\nfaults:",
+		r.Config.Seed, r.Config.Nodes, r.Config.Duration, r.Sent, r.Acked, r.Resent, r.Unknown, r.NotWritten, r.Read, r.Polled, r.Commits, r.Trimmed, r.Overtaken, r.LeaderChanges)
 	for _, name := range slices.Sorted(maps.Keys(r.Faults)) {
 		fmt.Fprintf(&b, " %s %d;", name, r.Faults[name])
 	}

@@ -62,6 +62,7 @@ func (r *run) run(ctx context.Context) error {
 		creating, cancel := context.WithTimeout(ctx, r.cfg.Bound)
 		_, err := r.fleet.machines[0].node.Load().CreateTopic(creating, cluster.TopicConfig{
 			Name: t.name, Partitions: int(t.partitions), Replicas: r.cfg.Nodes, SegmentBytes: t.segmentBytes,
+			RetentionBytes: t.retention,
 		})
 		cancel()
 		if err != nil {

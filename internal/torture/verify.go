@@ -87,29 +87,43 @@ func (f *fleet) highs(ctx context.Context) (map[record.TopicPartition]record.Off
 func (f *fleet) readAll(ctx context.Context) error {
 	for _, m := range f.machines {
 		src := f.cfg.WrapSource(m.node.Load())
-		for _, t := range topics {
-			all := map[record.TopicPartition][]value{}
-			for rec, err := range consumer.Read(ctx, src, t.name, consumer.UntilEnd()) {
-				if err != nil {
-					return fmt.Errorf("read %s through %s: %w", t.name, m.id, err)
-				}
-				tp := rec.TopicPartition()
-				v, err := parse(tp, rec.Value)
-				if err != nil {
-					f.history.violate(BadData, "%s at the end, offset %d: %v", m.id, rec.Offset, err)
-					continue
-				}
-				if int(rec.Offset) != len(all[tp]) {
-					f.history.violate(Skipped, "%s at the end got offset %d of %v, want %d", m.id, rec.Offset, tp, len(all[tp]))
-				}
-				all[tp] = append(all[tp], v)
-			}
-			for p := range t.partitions {
-				tp := record.TopicPartition{Topic: t.name, Partition: p}
-				f.history.final(m.id, tp, all[tp])
+		for _, tp := range partitions() {
+			if err := f.readOne(ctx, m.id, src, tp); err != nil {
+				return fmt.Errorf("read %v through %s: %w", tp, m.id, err)
 			}
 		}
 	}
+	return nil
+}
+
+// readOne reads one partition from its log start offset to its end. who is the
+// node it is read through.
+func (f *fleet) readOne(ctx context.Context, who string, src consumer.Source, tp record.TopicPartition) error {
+	start, _, err := src.Offsets(ctx, tp, record.ReadUncommitted)
+	if err != nil {
+		return err
+	}
+	next := start
+	var values []value
+	for rec, err := range consumer.Read(ctx, src, tp.Topic, consumer.Partition(tp.Partition), consumer.UntilEnd()) {
+		if err != nil {
+			return err
+		}
+		v, err := parse(tp, rec.Value)
+		if err != nil {
+			f.history.violate(BadData, "%s at the end, offset %d: %v", who, rec.Offset, err)
+			continue
+		}
+		if trims := topicOf(tp.Topic).retention > 0; trims && len(values) == 0 {
+			start, next = max(start, rec.Offset), max(start, rec.Offset) // it may just have moved
+		}
+		if rec.Offset != next {
+			f.history.violate(Skipped, "%s at the end got offset %d of %v, want %d", who, rec.Offset, tp, next)
+		}
+		values = append(values, v)
+		next = rec.Offset + 1
+	}
+	f.history.final(who, tp, start, values)
 	return nil
 }
 
@@ -217,7 +231,7 @@ func (f *fleet) compare(ctx context.Context, highs map[record.TopicPartition]rec
 			if want := f.replicasOf(tp.Topic); len(holders[dir]) != want {
 				f.history.violate(Diverged, "%s is on %d machines, want %d", dir, len(holders[dir]), want)
 			}
-			changes += f.compareOne(ctx, dir, holders[dir], high)
+			changes += f.compareOne(ctx, tp, dir, holders[dir], high)
 		}
 	}
 	return changes
@@ -231,7 +245,7 @@ func (f *fleet) replicasOf(topic string) int {
 	return len(f.machines)
 }
 
-func (f *fleet) compareOne(ctx context.Context, dir string, holders []*machine, high record.Offset) (changes int) {
+func (f *fleet) compareOne(ctx context.Context, tp record.TopicPartition, dir string, holders []*machine, high record.Offset) (changes int) {
 	var logs []*log.Log
 	for _, m := range holders {
 		l, err := f.openLog(ctx, m, dir)
@@ -245,6 +259,7 @@ func (f *fleet) compareOne(ctx context.Context, dir string, holders []*machine, 
 		}
 		logs = append(logs, l)
 	}
+	f.compareRetention(tp, logs[0])
 	first := record.EntryNumber(1)
 	next := logs[0].Bounds().Next
 	for _, l := range logs {
@@ -277,6 +292,25 @@ func (f *fleet) compareOne(ctx context.Context, dir string, holders []*machine, 
 		term = want.Term
 	}
 	return changes
+}
+
+// compareRetention checks that a replica has kept what retention leaves, at least
+// half of it: the leader who decided counted whole segments, with headers and
+// entries that are no records, and its segments end elsewhere.
+func (f *fleet) compareRetention(tp record.TopicPartition, l *log.Log) {
+	start, keep := f.history.start(tp), topicOf(tp.Topic).retention
+	if start == 0 {
+		return
+	}
+	var kept int64
+	for n := l.Bounds().First; n < l.Bounds().Next; n++ {
+		if e, err := l.ReadEntry(n); err == nil && e.Offset >= start {
+			kept += int64(len(e.Data))
+		}
+	}
+	if kept < keep/2 {
+		f.history.violate(Overtrimmed, "%v has %d bytes from its log start %d on, and keeps %d", tp, kept, start, keep)
+	}
 }
 
 // openLog opens a partition's log as its owner would.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,12 @@ func write(t *testing.T, m *machine, values ...string) {
 	t.Helper()
 	l, err := log.Open(t.Context(), testDir, log.Config{FS: m.disk, Partition: 1})
 	require.NoError(t, err)
+	appendValues(t, l, values...)
+	require.NoError(t, l.Close())
+}
+
+func appendValues(t *testing.T, l *log.Log, values ...string) {
+	t.Helper()
 	for _, v := range values {
 		var b record.Builder
 		require.NoError(t, b.Append(&record.Record{Value: []byte(v), Time: time.UnixMilli(1)}))
@@ -37,7 +44,6 @@ func write(t *testing.T, m *machine, values ...string) {
 		batch.Stamp(at.End, 1)
 		require.NoError(t, l.Append([]segment.Entry{{Number: at.Next, Term: 1, Kind: segment.KindBatch, Offset: at.End, Data: batch}}))
 	}
-	require.NoError(t, l.Close())
 }
 
 func TestCompareFindsReplicasThatDiffer(t *testing.T) {
@@ -64,6 +70,25 @@ func TestCompareFindsReplicasThatDiffer(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCompareFindsThatRetentionHasTakenTooMuch(t *testing.T) {
+	f := testFleet()
+	l, err := log.Open(t.Context(), "log", log.Config{FS: vfs.NewMem()})
+	require.NoError(t, err)
+	defer l.Close()
+	appendValues(t, l, "short")
+	f.compareRetention(trimmedPart, l)
+	require.Empty(t, f.history.report().Violations, "nothing was trimmed")
+	f.history.overtaken("a", trimmedPart, 0, 1)
+	f.compareRetention(trimmedPart, l)
+	require.True(t, f.history.report().Has(Overtrimmed))
+
+	f = testFleet()
+	f.history.overtaken("a", trimmedPart, 0, 1)
+	appendValues(t, l, strings.Repeat("long", int(topicOf("metrics").retention)))
+	f.compareRetention(trimmedPart, l)
+	require.Empty(t, f.history.report().Violations)
 }
 
 func TestCompareFindsAMissingAndADamagedReplica(t *testing.T) {
