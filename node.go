@@ -166,6 +166,23 @@ func (n *Node) DeadLetters(group string) *consumer.DeadLetters {
 	return consumer.NewDeadLetters(n.cluster, n.mover, group)
 }
 
+// Lags returns how far a group is behind in each partition, in records and in
+// time, also when it has no members.
+func (n *Node) Lags(ctx context.Context, group string) ([]Lag, error) {
+	return consumer.Lags(ctx, n.cluster, n.cluster, group)
+}
+
+// ResetGroup moves a group's committed offsets in the topics, or in all it has
+// committed when none is named. *ActiveError while the group has members.
+func (n *Node) ResetGroup(ctx context.Context, group string, topics []string, to ResetTo) ([]OffsetMove, error) {
+	return consumer.Reset(ctx, n.cluster, n.cluster, group, topics, to)
+}
+
+// PlanReset returns what ResetGroup would do, and does nothing.
+func (n *Node) PlanReset(ctx context.Context, group string, topics []string, to ResetTo) ([]OffsetMove, error) {
+	return consumer.PlanReset(ctx, n.cluster, n.cluster, group, topics, to)
+}
+
 // Txn returns a client for transactions under a transactional id, which it takes with
 // its first one: whoever had it before is fenced. Close it before the node.
 func (n *Node) Txn(id string, cfg TxnConfig) (*Txn, error) {

@@ -84,6 +84,12 @@ type (
 	DeadLetters = consumer.DeadLetters
 	// Letter is one of the DeadLetters.
 	Letter = consumer.Letter
+	// Lag is how far a group is behind in one partition.
+	Lag = consumer.Lag
+	// ResetTo says where Node.ResetGroup moves a group.
+	ResetTo = consumer.ResetTo
+	// OffsetMove is what a reset does, or would do, to one partition.
+	OffsetMove = consumer.OffsetMove
 	// PanicError is a panic of a handler, turned into an error.
 	PanicError = consumer.PanicError
 	// ReadOption says where a read begins and ends.
@@ -153,6 +159,21 @@ const (
 	DeadLetter = consumer.DeadLetter // to the dead letters at once
 	Stop       = consumer.Stop       // Run returns it
 )
+
+// ToStart resets a group to the oldest records.
+func ToStart() ResetTo { return consumer.ToStart() }
+
+// ToEnd resets a group to behind the newest records.
+func ToEnd() ResetTo { return consumer.ToEnd() }
+
+// ToOffset resets a group to offset o, or the nearest one there is.
+func ToOffset(o Offset) ResetTo { return consumer.ToOffset(o) }
+
+// ToTime resets a group to the first records whose time is t or later.
+func ToTime(t time.Time) ResetTo { return consumer.ToTime(t) }
+
+// Back resets a group to where the records of the last d begin.
+func Back(d time.Duration) ResetTo { return consumer.Back(d) }
 
 // Permanent marks an error of a handler as one that trying again cannot mend.
 func Permanent(err error) error { return consumer.Permanent(err) }
@@ -233,6 +254,7 @@ var (
 	ErrNotEnoughReplicas = record.ErrNotEnoughReplicas
 	ErrUnsafeChange      = replica.ErrUnsafeChange // of who is in the cluster, or in a partition
 	ErrFenced            = record.ErrFenced
+	ErrActive            = consumer.ErrActive
 	ErrAborted           = txn.ErrAborted
 	ErrCorrupt           = record.ErrCorrupt
 	ErrLocked            = vfs.ErrLocked
@@ -271,6 +293,8 @@ type (
 	AbortedError = txn.AbortedError
 	// EndedError says that a transaction had ended already, and how.
 	EndedError = coordinator.EndedError
+	// ActiveError says that a group has members and cannot be reset.
+	ActiveError = consumer.ActiveError
 	// LockedError says who has the directory open.
 	LockedError = vfs.LockedError
 )
