@@ -40,12 +40,13 @@ var floors = []line{
 	{3, "internal/fold", "record"},
 	{3, "consumer/group", "internal/fold record"},
 	{3, "txn/coordinator", "internal/fold record"},
+	{3, "txn/half", "internal/fold record"},
 	{4, "replica", "log segment record internal/vfs transport"},
-	{5, "cluster", "replica log consumer/group txn/coordinator internal/fold record internal/vfs transport"},
+	{5, "cluster", "replica log consumer/group txn/coordinator txn/half internal/fold record internal/vfs transport"},
 	{6, "producer", "record"},
 	{6, "consumer", "consumer/group record"},
-	{6, "txn", "producer consumer consumer/group txn/coordinator record"},
-	{7, root, "txn producer consumer cluster replica consumer/group txn/coordinator log segment index record internal/vfs transport"},
+	{6, "txn", "producer consumer consumer/group txn/coordinator txn/half record"},
+	{7, root, "txn producer consumer cluster replica consumer/group txn/coordinator txn/half log segment index record internal/vfs transport"},
 	{8, "internal/torture", "txn txn/coordinator producer consumer cluster replica consumer/group log segment record internal/vfs transport"},
 }
 

@@ -189,6 +189,13 @@ func (n *Node) Txn(id string, cfg TxnConfig) (*Txn, error) {
 	return txn.New(n.cluster, id, cfg)
 }
 
+// HalfProducer returns an instance of a producer group, whose records are stored unseen
+// until a local transaction has decided about them. check answers for any record of the
+// group, whichever instance has sent it. Close it before the node.
+func (n *Node) HalfProducer(group string, check func(context.Context, Half) Decision, cfg HalfConfig) (*HalfProducer, error) {
+	return txn.NewHalfProducer(n.cluster, group, check, cfg)
+}
+
 // OpenTransactions returns the transactions that are open in a topic, by partition,
 // the oldest first: in each partition the first one holds readers back.
 func (n *Node) OpenTransactions(ctx context.Context, topic string) ([]OpenTransaction, error) {

@@ -72,6 +72,21 @@ type (
 	TxnConfig = txn.Config
 	// Tx is a transaction that is open.
 	Tx = txn.Tx
+	// HalfProducer sends records whose fate a local transaction decides.
+	// Node.HalfProducer makes one.
+	HalfProducer = txn.HalfProducer
+	// HalfConfig says how half messages are handled. The zero value works.
+	HalfConfig = txn.HalfConfig
+	// HalfSchedule says when half messages are checked.
+	HalfSchedule = txn.Schedule
+	// HalfID names a half message.
+	HalfID = txn.ID
+	// Half is a half message as a check sees it.
+	Half = txn.Half
+	// Decision is what becomes of a half message; the zero value is HalfUnknown.
+	Decision = txn.Decision
+	// SQL ties half messages to local transactions in a database.
+	SQL = txn.SQL
 	// Batch is a run of records that Group.Poll hands out.
 	Batch = consumer.Batch
 	// OpenTransaction is a transaction that holds readers of a partition back.
@@ -107,6 +122,20 @@ const (
 	OnTimer      = consumer.OnTimer      // at least once, each GroupConfig.CommitInterval
 	EachRecord   = consumer.EachRecord   // at least once, each record by itself
 	ByHand       = consumer.ByHand       // left to Group.CommitFinished and its like
+)
+
+// Decisions about a half message.
+const (
+	HalfUnknown  = txn.Unknown  // ask again later
+	HalfCommit   = txn.Commit   // append the record to its topic
+	HalfRollback = txn.Rollback // forget it
+)
+
+// What becomes of half messages that no check decides about: HalfSchedule.Policy.
+const (
+	RollbackUndecided = txn.RollbackUndecided // the default
+	CommitUndecided   = txn.CommitUndecided
+	ParkUndecided     = txn.ParkUndecided // keep it until HalfProducer.Decide
 )
 
 // Pipe reads batches of a group, has step handle each in a transaction, and commits

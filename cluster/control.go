@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 	txn "github.com/quorumlog/quorumlog/txn/coordinator"
+	"github.com/quorumlog/quorumlog/txn/half"
 )
 
 // What a control request asks for.
@@ -29,6 +30,7 @@ const (
 	opTransactionMark = "transaction-mark"
 	// The transactions that are open in a partition, or that a coordinator keeps.
 	opTransactions = "transactions"
+	opHalf         = "half" // a producer group's to the coordinator of its half messages
 	// What the topic's retention lets go: remove it, or only say what it is.
 	opRetain        = "retain"
 	opPlanRetention = "plan-retention"
@@ -70,6 +72,7 @@ type request struct {
 
 	Transaction *txn.Request   `json:"transaction,omitempty"`
 	Producer    *identity      `json:"producer,omitempty"` // whose transaction is open
+	Half        *half.Request  `json:"half,omitempty"`
 	Marker      *record.Marker `json:"marker,omitempty"`
 }
 
@@ -91,6 +94,7 @@ type answer struct {
 
 	Transaction *txn.Response             `json:"transaction,omitempty"`
 	Open        []replica.OpenTransaction `json:"open,omitempty"` // in a partition
+	Half        *half.Response            `json:"half,omitempty"`
 	Kept        []txn.Info                `json:"kept,omitempty"` // by a coordinator, open ones
 
 	Members *replica.Members `json:"members,omitempty"`
@@ -215,6 +219,8 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 		a, err = p.answerTransaction(ctx, req)
 	case opTransactionOpen, opTransactionMark:
 		err = answerParticipant(ctx, rep, req)
+	case opHalf:
+		a, err = p.answerHalf(ctx, req)
 	case opTransactions:
 		a, err = p.answerTransactions(ctx, rep)
 	default:

@@ -10,6 +10,7 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 	txn "github.com/quorumlog/quorumlog/txn/coordinator"
+	"github.com/quorumlog/quorumlog/txn/half"
 )
 
 // wireError is an error on its way between nodes: which one it is, its text,
@@ -116,6 +117,7 @@ func errorCodes() []errorCode {
 		plain("is-pending", record.ErrPending),
 		plain("is-not-in-transaction", record.ErrNotInTransaction),
 		plain("is-transaction-ended", txn.ErrEnded),
+		plain("half-gone", half.ErrGone),
 		plain("is-corrupt", record.ErrCorrupt),
 		plain("is-invalid", record.ErrInvalid),
 		plain("is-not-leader", record.ErrNotLeader),

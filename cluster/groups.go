@@ -69,6 +69,8 @@ func (n *Node) startCoordinator(tp record.TopicPartition, rep *replica.Replica) 
 		return n.startGroups(tp, rep)
 	case TransactionsTopic:
 		return n.startTransactions(tp, rep)
+	case HalfTopic:
+		return n.startHalf(tp, rep)
 	}
 	return nil
 }

@@ -1,0 +1,155 @@
+package half
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quorumlog/quorumlog/internal/fold"
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Config says which half messages a coordinator keeps. All but Logger are required.
+type Config struct {
+	// Partition is the one of __half_messages that holds them.
+	Partition fold.Partition
+	// Append appends a batch to a partition, wherever that is led, and waits until a
+	// quorum holds it. It tries once.
+	Append func(ctx context.Context, tp record.TopicPartition, b record.Batch) error
+	// NewProducerID returns an id that nobody has had.
+	NewProducerID func(ctx context.Context) (record.ProducerID, error)
+	// Changed returns a channel that is closed at the next change of leader.
+	Changed func() <-chan struct{}
+	Logger  *slog.Logger // default silent
+}
+
+// Coordinator keeps the half messages of one partition of __half_messages. There is
+// one on every node that holds a replica of it; the leader's answers. Its methods may
+// be called at once. It owns a fold and one goroutine, and one for each partition that
+// something is appended to; Close ends them.
+type Coordinator struct {
+	cfg    Config
+	logger *slog.Logger
+	fold   *fold.Fold
+	state  *state // under the fold's lock
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+	work chan struct{} // capacity 1: something may be committed
+
+	mu    sync.Mutex
+	spare []record.ProducerID // taken and not used
+}
+
+const (
+	tryTimeout   = 5 * time.Second // of one append
+	firstBackoff = 10 * time.Millisecond
+	lastBackoff  = time.Second
+)
+
+// Start begins to follow the partition.
+func Start(cfg Config) *Coordinator {
+	c := &Coordinator{
+		cfg: cfg, logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), state: newState(), work: make(chan struct{}, 1),
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.apply, Logger: c.logger})
+	c.wg.Go(c.deliver)
+	return c
+}
+
+// Close ends the coordinator. Idempotent.
+func (c *Coordinator) Close() {
+	c.end()
+	c.fold.Close()
+	c.wg.Wait()
+}
+
+// Do answers one request. [ErrGone], [record.ErrInvalid]: nothing was done.
+// [record.ErrNotLeader]: ask the node that leads. *[record.OutcomeUnknownError]: send
+// the request again.
+func (c *Coordinator) Do(ctx context.Context, group string, req Request) (answer Response, err error) {
+	if err := req.check(group); err != nil {
+		return Response{}, err
+	}
+	if req.Op == OpList {
+		err := c.fold.Read(ctx, func() { answer = c.state.decision(group, time.Now(), nil).list() })
+		return answer, err
+	}
+	err = c.propose(ctx, func(d *decision) (err error) {
+		d.group = group
+		answer, err = d.do(req)
+		return err
+	})
+	if errors.Is(err, ErrGone) {
+		// A leader that was replaced may not have heard of it.
+		if _, _, barred := c.cfg.Partition.Barrier(ctx); barred != nil {
+			return Response{}, barred
+		}
+	}
+	if err != nil {
+		return Response{}, err
+	}
+	c.look()
+	return answer, nil
+}
+
+// propose makes a decision, with as many unused producer ids as it needs.
+func (c *Coordinator) propose(ctx context.Context, make func(d *decision) error) error {
+	var fresh []record.ProducerID
+	for {
+		left := fresh
+		err := c.fold.Propose(ctx, func(record.LeaderEpoch) ([]record.Record, error) {
+			d := c.state.decision("", time.Now(), fresh)
+			if err := make(d); err != nil {
+				return nil, err
+			}
+			left = d.fresh
+			return d.records, nil
+		})
+		if errors.Is(err, errNeedID) {
+			var id record.ProducerID
+			if id, err = c.producerID(ctx); err == nil {
+				fresh = append(fresh, id)
+				continue
+			}
+		}
+		switch {
+		case err == nil:
+			c.giveBack(left)
+		case !errors.Is(err, record.ErrOutcomeUnknown):
+			c.giveBack(fresh)
+		}
+		return err
+	}
+}
+
+func (c *Coordinator) producerID(ctx context.Context) (record.ProducerID, error) {
+	c.mu.Lock()
+	if n := len(c.spare); n > 0 {
+		id := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		c.mu.Unlock()
+		return id, nil
+	}
+	c.mu.Unlock()
+	return c.cfg.NewProducerID(ctx)
+}
+
+func (c *Coordinator) giveBack(ids []record.ProducerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spare = append(c.spare, ids...)
+}
+
+// look has the deliverer look for committed messages.
+func (c *Coordinator) look() {
+	select {
+	case c.work <- struct{}{}:
+	default:
+	}
+}
