@@ -88,7 +88,7 @@ func open(h *home, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, endpoint.Close(), h.Close())
 	}
-	p, err := producer.New(c, producer.Config{Logger: cfg.Logger})
+	p, err := producer.New(c.Client(), producer.Config{Logger: cfg.Logger})
 	if err != nil {
 		return nil, errors.Join(err, c.Close(), endpoint.Close(), h.Close())
 	}
@@ -143,13 +143,15 @@ func (n *Node) Produce(ctx context.Context, topic string, r Record, opts ...Send
 
 // Producer returns a producer of its own. Close it before the node.
 func (n *Node) Producer(cfg ProducerConfig) (*producer.Producer, error) {
-	return producer.New(n.cluster, cfg)
+	return producer.New(n.cluster.Client(), cfg)
 }
 
 // Read returns the records of a topic as a sequence, from the start and waiting
 // for new ones unless the options say otherwise. It ends after the first error.
 func (n *Node) Read(ctx context.Context, topic string, opts ...ReadOption) iter.Seq2[Record, error] {
-	return consumer.Read(ctx, n.cluster, topic, opts...)
+	return func(yield func(Record, error) bool) {
+		consumer.Read(ctx, n.cluster.Client(), topic, opts...)(yield) // each loop is a read of its own
+	}
 }
 
 // Group joins a consumer group as a new member. Close it before the node.
@@ -157,13 +159,14 @@ func (n *Node) Group(ctx context.Context, name string, topics []string, cfg Grou
 	if cfg.Mover == nil {
 		cfg.Mover = n.mover
 	}
-	return consumer.Join(ctx, n.cluster, n.cluster, name, topics, cfg)
+	c := n.cluster.Client()
+	return consumer.Join(ctx, c, c, name, topics, cfg)
 }
 
 // DeadLetters returns what a group has given up on: to list, to send back to the
 // group, or to drop.
 func (n *Node) DeadLetters(group string) *consumer.DeadLetters {
-	return consumer.NewDeadLetters(n.cluster, n.mover, group)
+	return consumer.NewDeadLetters(n.cluster.Client(), n.mover, group)
 }
 
 // Lags returns how far a group is behind in each partition, in records and in
@@ -186,7 +189,7 @@ func (n *Node) PlanReset(ctx context.Context, group string, topics []string, to 
 // Txn returns a client for transactions under a transactional id, which it takes with
 // its first one: whoever had it before is fenced. Close it before the node.
 func (n *Node) Txn(id string, cfg TxnConfig) (*Txn, error) {
-	return txn.New(n.cluster, id, cfg)
+	return txn.New(n.cluster.Client(), id, cfg)
 }
 
 // HalfProducer returns an instance of a producer group, whose records are stored unseen

@@ -25,7 +25,7 @@ import (
 // (not on a closed node); *record.OutcomeUnknownError that nobody knows. All
 // others are as for replica.Replica.Append.
 func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	p, err := n.writable(tp)
+	p, err := n.writable(ctx, tp)
 	if err != nil {
 		done(record.Appended{}, err)
 		return
@@ -47,14 +47,18 @@ func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 }
 
 // writable returns the partition if users may append to it.
-func (n *Node) writable(tp record.TopicPartition) (*partition, error) {
+func (n *Node) writable(ctx context.Context, tp record.TopicPartition) (*partition, error) {
 	if n.life.Err() != nil {
 		return nil, n.closedError()
 	}
 	if isInternal(tp.Topic) {
 		return nil, fmt.Errorf("%w: topic %q is the cluster's own; write to another", record.ErrInvalid, tp.Topic)
 	}
-	return n.known(tp)
+	p, err := n.known(tp)
+	if err != nil {
+		return nil, err
+	}
+	return meansToo(ctx, p)
 }
 
 func (n *Node) appendHere(ctx context.Context, p *partition, rep *replica.Replica, b record.Batch, acks record.Acks, done func(record.Appended, error)) {

@@ -184,11 +184,7 @@ func (n *Node) PlanBalance(ctx context.Context) (Plan, error) {
 	}
 	defer leave()
 	const what = "plan the balance"
-	a, err := n.ask(ctx, n.meta, what, request{Op: opSync})
-	if err != nil {
-		return Plan{}, err
-	}
-	if err := n.learned(ctx, what, a.Upto); err != nil {
+	if err := n.follow(ctx, what); err != nil {
 		return Plan{}, err
 	}
 	var nodes []string

@@ -214,7 +214,7 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	case opMembers, opStep:
 		a, err = n.answerStep(ctx, p, rep, req)
 	case opGroup:
-		a, err = p.answerGroup(ctx, req)
+		a, err = n.answerGroup(ctx, p, req)
 	case opTransaction:
 		a, err = p.answerTransaction(ctx, req)
 	case opTransactionOpen, opTransactionMark:

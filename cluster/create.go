@@ -91,6 +91,15 @@ func (n *Node) learned(ctx context.Context, what string, upto record.Offset) err
 	return nil
 }
 
+// follow folds all that was decided before the call.
+func (n *Node) follow(ctx context.Context, what string) error {
+	a, err := n.ask(ctx, n.meta, what, request{Op: opSync})
+	if err != nil {
+		return err
+	}
+	return n.learned(ctx, what, a.Upto)
+}
+
 // Topic returns a topic; *record.UnknownTopicError if there is none. It is made
 // first if Config.AutoCreate says so.
 func (n *Node) Topic(ctx context.Context, name string) (Topic, error) {
@@ -129,11 +138,7 @@ func (n *Node) lookUp(ctx context.Context, name string) (Topic, error) {
 	}
 	// It may be new. Catch up with all that was decided before this call.
 	what := fmt.Sprintf("look up topic %q", name)
-	a, err := n.ask(ctx, n.meta, what, request{Op: opSync})
-	if err != nil {
-		return Topic{}, err
-	}
-	if err := n.learned(ctx, what, a.Upto); err != nil {
+	if err := n.follow(ctx, what); err != nil {
 		return Topic{}, err
 	}
 	if t, ok := n.folded(name); ok {

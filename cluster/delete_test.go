@@ -69,6 +69,7 @@ func TestATopicMadeAgainIsAnotherTopic(t *testing.T) {
 	// And by who does not, as soon as it does.
 	c.start("c")
 	late := c.node("c")
+	require.NoError(t, late.follow(c.ctx(), "see what has happened"))
 	require.Equal(t, []string{"new"}, c.read(late, tp, 0, 1))
 	c.until("c has only the new one", func() bool {
 		found, err := c.machines["c"].disk.List("data/partitions")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/record"
@@ -18,8 +19,18 @@ const OffsetsTopic = "__consumer_offsets"
 const offsetsPartitions = 4 // groups are spread over so many coordinators
 
 // Group passes a request to the group's coordinator, wherever that is. It waits
-// for the next coordinator after a change, until ctx ends.
+// for the next coordinator after a change, until ctx ends. Offsets are of the topics
+// that have those names now; *record.UnknownTopicError for one that was deleted.
 func (n *Node) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
+	return n.group(ctx, name, req, func(topic string) record.TopicID {
+		t, _ := n.folded(topic)
+		return t.ID
+	})
+}
+
+// group is Group where names stand for the topics that mean says; the zero id for
+// one that is not known.
+func (n *Node) group(ctx context.Context, name string, req group.Request, mean func(topic string) record.TopicID) (group.Response, error) {
 	ctx, leave, err := n.enter(ctx)
 	if err != nil {
 		return group.Response{}, err
@@ -32,11 +43,44 @@ func (n *Node) Group(ctx context.Context, name string, req group.Request) (group
 	if err != nil {
 		return group.Response{}, err
 	}
+	req.Offsets = slices.Clone(req.Offsets)
+	for i, o := range req.Offsets {
+		if o.TopicID == (record.TopicID{}) {
+			req.Offsets[i].TopicID = mean(o.Topic)
+		}
+	}
 	a, err := n.ask(ctx, p, fmt.Sprintf("group %q", name), request{Op: opGroup, Name: name, Group: &req})
 	if err != nil {
 		return group.Response{}, err
 	}
+	for i, o := range a.Group.Offsets {
+		if id := mean(o.Topic); o.TopicID != (record.TopicID{}) && id != (record.TopicID{}) && o.TopicID != id {
+			a.Group.Offsets[i] = group.Offset{TopicPartition: o.TopicPartition, Offset: record.NoOffset}
+		}
+		a.Group.Offsets[i].TopicID = record.TopicID{} // the caller knows what it means
+	}
 	return *a.Group, nil
+}
+
+// meant refuses offsets of topics that are not what they were: somebody still reads
+// the topic that had the name before.
+func (n *Node) meant(ctx context.Context, offsets []group.Offset) error {
+	caughtUp := false
+	for i := 0; i < len(offsets); i++ {
+		o := offsets[i]
+		if t, _ := n.folded(o.Topic); o.TopicID == (record.TopicID{}) || t.ID == o.TopicID {
+			continue
+		}
+		if caughtUp || n.gone(o.TopicID) != nil {
+			return fmt.Errorf("offset of %v, which is another topic now, or gone: %w", o.TopicPartition, &record.UnknownTopicError{Topic: o.Topic, Partition: -1})
+		}
+		if err := n.follow(ctx, "look up a topic"); err != nil { // it may be this node that lags
+			return err
+		}
+		caughtUp = true
+		i--
+	}
+	return nil
 }
 
 // groupPartition returns the partition a group's records are in.
@@ -89,7 +133,7 @@ func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *grou
 }
 
 // answerGroup has this node's coordinator answer.
-func (p *partition) answerGroup(ctx context.Context, req request) (answer, error) {
+func (n *Node) answerGroup(ctx context.Context, p *partition, req request) (answer, error) {
 	_, beside, _ := p.state()
 	coord, _ := beside.(*group.Coordinator)
 	switch {
@@ -97,6 +141,9 @@ func (p *partition) answerGroup(ctx context.Context, req request) (answer, error
 		return answer{}, fmt.Errorf("%w: %v has no groups", record.ErrInvalid, p.tp)
 	case coord == nil: // closing
 		return answer{}, &record.NotLeaderError{TopicPartition: p.tp}
+	}
+	if err := n.meant(ctx, req.Group.Offsets); err != nil {
+		return answer{}, err
 	}
 	resp, err := coord.Do(ctx, req.Name, *req.Group)
 	return answer{Group: &resp}, err

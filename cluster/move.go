@@ -128,11 +128,7 @@ func (n *Node) drain(ctx context.Context, what, id, instead string, progress fun
 	}
 	defer leave()
 	var moves []Move
-	sync, err := n.ask(ctx, n.meta, what, request{Op: opSync})
-	if err != nil {
-		return err
-	}
-	if err := n.learned(ctx, what, sync.Upto); err != nil {
+	if err := n.follow(ctx, what); err != nil {
 		return err
 	}
 	n.fold.View(func() { moves, _, _ = n.metadata.drainNode(id, instead) }) // decided again by the leader

@@ -141,8 +141,7 @@ func nudge(ch chan<- struct{}) {
 // catchUp folds all that was decided before this node started. Only then can it
 // tell which directories are left over.
 func (n *Node) catchUp(life context.Context) {
-	a, err := n.ask(life, n.meta, "catch up with the metadata", request{Op: opSync})
-	if err == nil && n.learned(life, "catch up with the metadata", a.Upto) == nil {
+	if n.follow(life, "catch up with the metadata") == nil {
 		n.current.Store(true)
 		nudge(n.placed)
 	}

@@ -67,13 +67,22 @@ func (n *Node) known(tp record.TopicPartition) (*partition, error) {
 
 // find is known, after a look at the newest metadata if need be.
 func (n *Node) find(ctx context.Context, tp record.TopicPartition) (*partition, error) {
-	if p, err := n.known(tp); !errors.Is(err, record.ErrUnknownTopic) {
-		return p, err
+	look := n.topic
+	if m, ok := ctx.Value(meansKey{}).(*means); ok {
+		if _, ok := m.get(tp.Topic); ok { // it was there, so it is not made
+			look = n.lookUp
+		}
 	}
-	if _, err := n.topic(ctx, tp.Topic); err != nil {
+	p, err := n.known(tp)
+	if errors.Is(err, record.ErrUnknownTopic) {
+		if _, err = look(ctx, tp.Topic); err == nil {
+			p, err = n.known(tp)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
-	return n.known(tp)
+	return meansToo(ctx, p)
 }
 
 func (n *Node) byKey(k partitionKey) *partition {

@@ -128,11 +128,7 @@ func (n *Node) existing(ctx context.Context, tp record.TopicPartition) (*partiti
 		return p, err
 	}
 	what := fmt.Sprintf("look up %v", tp)
-	a, err := n.ask(ctx, n.meta, what, request{Op: opSync})
-	if err != nil {
-		return nil, err
-	}
-	if err := n.learned(ctx, what, a.Upto); err != nil {
+	if err := n.follow(ctx, what); err != nil {
 		return nil, err
 	}
 	return n.known(tp)

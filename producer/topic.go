@@ -118,6 +118,11 @@ func (p *Producer) lay(t *topic, id record.TopicID, n int) {
 			pt.proven, pt.next = time.Time{}, 0 // its leader knows nothing of us
 		}
 	}
+	if id != t.id && t.n > 0 && n != t.n { // keys that were placed among t.n would be among others
+		for _, pt := range t.parts {
+			p.giveUpAll(pt, &record.UnknownTopicError{Topic: t.name, Partition: -1})
+		}
+	}
 	t.id, t.n, t.learned = id, n, time.Now()
 	for i := len(t.parts); i < n; i++ {
 		pt := &partition{tp: record.TopicPartition{Topic: t.name, Partition: int32(i)}, topic: t}

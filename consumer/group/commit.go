@@ -16,13 +16,13 @@ func (d *decision) commit(req Request) error {
 		return err
 	}
 	for _, o := range req.Offsets {
-		next := offset{next: o.Offset, metadata: o.Metadata}
+		next := offset{topic: o.TopicID, next: o.Offset, metadata: o.Metadata}
 		last, ok := d.group.offsets[o.TopicPartition]
-		if ok && (next.next == last.next && next.metadata == last.metadata || next.next < last.next && !req.Rewind) {
+		if ok && next.topic == last.topic && (next.next == last.next && next.metadata == last.metadata || next.next < last.next && !req.Rewind) {
 			continue
 		}
 		k := key{Kind: kindOffset, Group: d.name, Topic: o.Topic, Partition: o.Partition}
-		r, err := encode(d.now, k, offsetValue{V: formatVersion, Offset: o.Offset, Metadata: o.Metadata})
+		r, err := encode(d.now, k, offsetValue{V: formatVersion, TopicID: o.TopicID, Offset: o.Offset, Metadata: o.Metadata})
 		if err != nil {
 			return err
 		}

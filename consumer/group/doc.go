@@ -85,7 +85,7 @@
 //	{"k":"member","g":"billing","m":"a"}       {"v":1,"client":"host-7","topics":["orders"],"session":10000,"assignor":"range","instance":"pod-3"}
 //	{"k":"owner","g":"billing","t":"orders"}   {"v":1,"member":"a","since":1}
 //	{"k":"offset","g":"billing","t":"orders","p":1}
-//	                                           {"v":1,"offset":42,"metadata":"note"}
+//	                                           {"v":1,"topicID":"32 hex digits","offset":42,"metadata":"note"}
 //	{"k":"pending","g":"billing","pid":7}      {"v":1,"open":true,"epoch":3,"coordinator":0,"time":…,"offsets":[{"Topic":"orders","Partition":1,"Offset":42}]}
 //
 // topics are the numbers of partitions that the target was made for; session is

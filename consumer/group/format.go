@@ -59,9 +59,10 @@ type (
 		Since  record.Generation `json:"since"`
 	}
 	offsetValue struct {
-		V        int           `json:"v"`
-		Offset   record.Offset `json:"offset"`
-		Metadata string        `json:"metadata,omitempty"`
+		V        int            `json:"v"`
+		TopicID  record.TopicID `json:"topicID,omitzero"`
+		Offset   record.Offset  `json:"offset"`
+		Metadata string         `json:"metadata,omitempty"`
 	}
 	pendingValue struct {
 		V           int                  `json:"v"`

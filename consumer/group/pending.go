@@ -51,8 +51,8 @@ func (d *decision) pend(req Request) error {
 		maps.Copy(offsets, p.offsets)
 	}
 	for _, o := range req.Offsets {
-		next := offset{next: o.Offset, metadata: o.Metadata}
-		if last, ok := offsets[o.TopicPartition]; !ok || last.next < next.next || req.Rewind {
+		next := offset{topic: o.TopicID, next: o.Offset, metadata: o.Metadata}
+		if last, ok := offsets[o.TopicPartition]; !ok || last.topic != next.topic || last.next < next.next || req.Rewind {
 			offsets[o.TopicPartition] = next
 		}
 	}
@@ -74,11 +74,15 @@ func (d *decision) settle(req Request) error {
 	if p.open && req.Settle {
 		for _, tp := range slices.SortedFunc(maps.Keys(p.offsets), record.TopicPartition.Compare) {
 			o := p.offsets[tp]
-			if last, ok := d.group.offsets[tp]; ok && o.next < last.next {
+			last, ok := d.group.offsets[tp]
+			if ok && o.topic == last.topic && o.next < last.next {
+				continue
+			}
+			if ok && o.topic != last.topic && last.at.UnixMilli() > p.time { // the topic was made anew meanwhile
 				continue
 			}
 			k := key{Kind: kindOffset, Group: d.name, Topic: tp.Topic, Partition: tp.Partition}
-			r, err := encode(d.now, k, offsetValue{V: formatVersion, Offset: o.next, Metadata: o.metadata})
+			r, err := encode(d.now, k, offsetValue{V: formatVersion, TopicID: o.topic, Offset: o.next, Metadata: o.metadata})
 			if err != nil {
 				return err
 			}
@@ -103,7 +107,7 @@ func (d *decision) putPending(id record.ProducerID, v pendingValue, offsets map[
 		v.V, v.Time = formatVersion, d.now.UnixMilli()
 		all := pendingOffsets{pendingValue: v}
 		for _, tp := range slices.SortedFunc(maps.Keys(offsets), record.TopicPartition.Compare) {
-			all.Offsets = append(all.Offsets, Offset{TopicPartition: tp, Offset: offsets[tp].next, Metadata: offsets[tp].metadata})
+			all.Offsets = append(all.Offsets, Offset{TopicPartition: tp, TopicID: offsets[tp].topic, Offset: offsets[tp].next, Metadata: offsets[tp].metadata})
 		}
 		value = all
 	}
@@ -127,7 +131,7 @@ func (g *groupState) applyPending(id record.ProducerID, value []byte) error {
 	if v.Open {
 		p.offsets = map[record.TopicPartition]offset{}
 		for _, o := range v.Offsets {
-			p.offsets[o.TopicPartition] = offset{next: o.Offset, metadata: o.Metadata}
+			p.offsets[o.TopicPartition] = offset{topic: o.TopicID, next: o.Offset, metadata: o.Metadata}
 		}
 	}
 	g.pending[id] = p

@@ -98,6 +98,9 @@ type Request struct {
 // Offset is a committed offset: where a group resumes in one partition.
 type Offset struct {
 	record.TopicPartition
+	// TopicID tells topics of one name apart. An offset replaces one of another id
+	// whatever they are. Zero when nobody knows.
+	TopicID record.TopicID `json:",omitzero"`
 	// Offset is the next record to read. [record.NoOffset] in an answer: none
 	// is committed.
 	Offset record.Offset

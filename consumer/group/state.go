@@ -50,6 +50,7 @@ type owner struct {
 
 // offset is a committed offset.
 type offset struct {
+	topic    record.TopicID
 	next     record.Offset
 	metadata string
 	at       time.Time // when it was committed
@@ -175,7 +176,7 @@ func (g *groupState) applyOffset(tp record.TopicPartition, value []byte, at time
 	if err != nil {
 		return err
 	}
-	g.offsets[tp] = offset{next: v.Offset, metadata: v.Metadata, at: at}
+	g.offsets[tp] = offset{topic: v.TopicID, next: v.Offset, metadata: v.Metadata, at: at}
 	return nil
 }
 
@@ -228,7 +229,7 @@ func (s *State) Members(group string) []Member {
 func (s *State) Committed(group string, tp record.TopicPartition) Offset {
 	if g := s.groups[group]; g != nil {
 		if o, ok := g.offsets[tp]; ok {
-			return Offset{TopicPartition: tp, Offset: o.next, Metadata: o.metadata}
+			return Offset{TopicPartition: tp, TopicID: o.topic, Offset: o.next, Metadata: o.metadata}
 		}
 	}
 	return Offset{TopicPartition: tp, Offset: record.NoOffset}
@@ -242,7 +243,7 @@ func (s *State) offsetsOf(group string) (all []Offset) {
 	}
 	for _, tp := range slices.SortedFunc(maps.Keys(g.offsets), record.TopicPartition.Compare) {
 		o := g.offsets[tp]
-		all = append(all, Offset{TopicPartition: tp, Offset: o.next, Metadata: o.metadata, Time: o.at})
+		all = append(all, Offset{TopicPartition: tp, TopicID: o.topic, Offset: o.next, Metadata: o.metadata, Time: o.at})
 	}
 	return all
 }
