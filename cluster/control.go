@@ -202,7 +202,7 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	case opStatus:
 		a.StableAge = oldest(rep.OpenTransactions(), time.Now())
 	case opOffsets:
-		if a.Epoch, a.High, err = rep.Barrier(ctx); err == nil {
+		if a.Epoch, a.High, err = rep.ReadIndex(ctx); err == nil {
 			a.Stable = min(a.High, rep.Status().LastStableOffset)
 		}
 	case opOffsetForTime:

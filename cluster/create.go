@@ -175,7 +175,7 @@ func (n *Node) Layout(ctx context.Context, topic string) (record.TopicID, int, e
 // decide answers what only the leader of the metadata partition can.
 func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 	if req.Op == opSync {
-		_, a.Upto, err = n.metaReplica.Barrier(ctx)
+		_, a.Upto, err = n.metaReplica.ReadIndex(ctx)
 		return a, err
 	}
 	if req.Op == opMoves {

@@ -48,7 +48,7 @@ func millis(t time.Time) int64 {
 
 // answerOffsetForTime is the leader's part.
 func answerOffsetForTime(ctx context.Context, rep *replica.Replica, t int64) (record.Offset, error) {
-	if _, _, err := rep.Barrier(ctx); err != nil { // the high watermark of a new leader may be behind
+	if _, _, err := rep.ReadIndex(ctx); err != nil { // the high watermark of a new leader may be behind
 		return record.NoOffset, err
 	}
 	offset, _, err := rep.OffsetForTime(ctx, t)

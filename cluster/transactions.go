@@ -69,7 +69,7 @@ func (p *partition) answerTransaction(ctx context.Context, req request) (answer,
 // answerTransactions lists what is open in a partition, and what its coordinator
 // keeps if it has one.
 func (p *partition) answerTransactions(ctx context.Context, rep *replica.Replica) (a answer, err error) {
-	if _, _, err := rep.Barrier(ctx); err != nil {
+	if _, _, err := rep.ReadIndex(ctx); err != nil {
 		return a, err
 	}
 	a.Open = rep.OpenTransactions()

@@ -59,6 +59,7 @@ type trio struct {
 	most    int           // producers
 	timeout time.Duration // of elections; 500 ms if zero
 	sleep   time.Duration // SleepAfter
+	dir     string        // of all nodes, on the disk itself; in memory if empty
 	shown   shown
 }
 
@@ -86,12 +87,17 @@ func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 	t.Helper()
 	*c = trio{
 		segment: c.segment, flush: c.flush, lag: c.lag, inSync: c.inSync, expiry: c.expiry, most: c.most, timeout: cmp.Or(c.timeout, 500*time.Millisecond),
-		sleep: c.sleep, shown: shown{},
+		sleep: c.sleep, shown: shown{}, dir: c.dir,
 		t: t, net: transport.NewNetwork(), nodes: nodes, peers: nodes,
 		disks: map[string]vfs.FS{}, stables: map[string]*Stable{}, live: map[string]*host{},
 	}
 	for _, node := range nodes {
 		c.disks[node], c.stables[node] = vfs.NewMem(), NewMemoryStable()
+		if c.dir != "" {
+			disk := vfs.NewOS()
+			t.Cleanup(func() { require.NoError(t, disk.Close()) })
+			c.disks[node] = disk
+		}
 	}
 	for _, node := range nodes {
 		c.start(node)
@@ -130,7 +136,7 @@ func (c *trio) open(node string) (*host, error) {
 	}
 	mux := NewMux(e, testService)
 	r, err := Open(context.Background(), Config{
-		FS: c.disks[node], Dir: path.Join("/", node, "orders-0"), Node: node,
+		FS: c.disks[node], Dir: path.Join("/", c.dir, node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
 		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, SleepAfter: c.sleep, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
 	})

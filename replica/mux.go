@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -170,6 +171,9 @@ type groupTransport struct {
 	rpcs    chan raft.RPC
 	// beatEvery is how far beat messages that carry this group's are apart.
 	beatEvery time.Duration
+	// urgent counts those who wait for a heartbeat's answer: while there are any,
+	// heartbeats go at once.
+	urgent atomic.Int32
 	// follows tells whether Raft follows in a term, so that a heartbeat of it
 	// writes nothing.
 	follows func(term uint64) bool
@@ -316,7 +320,11 @@ func (t *groupTransport) call(to raft.ServerAddress, timeout time.Duration, bufs
 func (t *groupTransport) beat(to raft.ServerAddress, req *raft.AppendEntriesRequest) (answer, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.timeout)
 	defer cancel()
-	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(nil, req)[0], t.beatEvery)
+	every := t.beatEvery
+	if t.urgent.Load() > 0 {
+		every = 0
+	}
+	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(nil, req)[0], every)
 	if err != nil {
 		return answer{}, err
 	}
