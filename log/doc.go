@@ -10,6 +10,7 @@
 //	00000000000000000000.timeindex  time to offset (package index), derived
 //	00000000000000184000.log        the active segment: the last one, which is appended to
 //	reset                           for a moment: all segments are to go, this one stays
+//	00000000000000184000.log.damaged  of which nothing could be told; not used
 //
 // A file is named after the first offset in it. It rolls before an append would
 // take it above Config.SegmentBytes, and by Config.SegmentAge, but never while it holds no offset, so that
@@ -27,6 +28,11 @@
 //     once more before that: after a sync that failed, systems take pages for written
 //     that are on no disk. The directory is synced too: whoever made or removed a
 //     file may have been stopped before.
+//   - Damage is a hole: Open goes on behind it, at the next entry whose header checks,
+//     and reads in it are a *CorruptError until Fill writes again what another replica has. A
+//     damaged header is computed from its checksum if one byte of it is wrong; a file
+//     of which nothing can be told is renamed to "….damaged" and is a hole too. Nothing
+//     newer is deleted, and opening again gives the same holes.
 //   - The index beside the active segment, written by Close, says how far all was on
 //     disk; Open scans only behind it. It is removed, durably, before bytes it
 //     speaks of are cut, and so is the time index.
@@ -41,8 +47,8 @@
 //
 // # Who may call what at once
 //
-// Everything may be called at once. Append, Sync, TruncateTo, TrimTo, Reset and
-// Close wait for each other. Readers wait for nobody and hold up nobody: they
+// Everything may be called at once. Append, Sync, TruncateTo, TrimTo, Fill, Reset
+// and Close wait for each other. Readers wait for nobody and hold up nobody: they
 // load an immutable view of the segments, take a reference on the one they read,
 // so that it is not closed under them, and read with pread. Only a cut takes
 // bytes from a published view; a reader that finds one was made meanwhile reads

@@ -47,7 +47,7 @@ type Bounds struct {
 
 // Open opens the log in dir and repairs what a crash has left, or makes it. The
 // directory is made if it is missing; only one Log may have it open. Damage that
-// no crash explains is a *CorruptError, and nothing is changed then. ctx ends a
+// no crash explains does not keep it from opening: Recovery tells of it. ctx ends a
 // long recovery.
 func Open(ctx context.Context, dir string, cfg Config) (*Log, error) {
 	if err := cfg.Validate(); err != nil {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/segment"
 )
@@ -20,9 +22,14 @@ type RecoveryReport struct {
 	RewrittenBytes int64    // of those, not known to be on disk: written once more, and synced
 	CutBytes       int64    // torn or zero tail, cut off
 	RebuiltIndexes []string // files that were missing or wrong
+	MendedHeaders  []string // segment files whose header was damaged, and written again
+	SetAside       []string // files that nothing can be read from, under their new names
 	Removed        []string // files left over from an interrupted operation
 	RemovedBytes   int64    // in them
-	Duration       time.Duration
+	// Damage is what recovery met that no crash explains: holes, from which reads are a
+	// *CorruptError until Fill. There may be more where recovery need not look: see Verify.
+	Damage   []*CorruptError
+	Duration time.Duration
 }
 
 // recover opens what is in the directory. What it opens is in l.tail, also
@@ -96,8 +103,9 @@ func (l *Log) tidy() ([]string, error) {
 		has[name] = true
 	}
 	if has[resetName] {
-		name, err := l.resumeReset()
-		return []string{name}, err
+		if name, err := l.resumeReset(); name != "" || err != nil {
+			return []string{name}, err
+		}
 	}
 	for _, name := range names {
 		base, isLog := strings.CutSuffix(name, segment.LogSuffix)
@@ -116,6 +124,8 @@ func (l *Log) tidy() ([]string, error) {
 	return logs, nil
 }
 
+// resumeReset returns "" if the mark says nothing that can be understood: then
+// what is there is taken for the log.
 func (l *Log) resumeReset() (string, error) {
 	file := path.Join(l.dir, resetName)
 	b, err := l.cfg.FS.ReadFile(file)
@@ -123,8 +133,16 @@ func (l *Log) resumeReset() (string, error) {
 		return "", err
 	}
 	h, err := segment.DecodeHeader(b)
+	if err != nil && !errors.Is(err, segment.ErrVersion) {
+		known := segment.Header{TopicID: l.cfg.TopicID, Partition: l.cfg.Partition, BaseOffset: record.NoOffset}
+		var ok bool
+		if h, ok = segment.MendHeader(b, known, func(uint32) bool { return true }); !ok {
+			return "", l.setAside(resetName, err.Error())
+		}
+		err = vfs.WriteFile(l.cfg.FS, file, h.Encode())
+	}
 	if err != nil {
-		return "", &CorruptError{File: file, Reason: err.Error()}
+		return "", err
 	}
 	if err := l.owns(file, h); err != nil {
 		return "", err
@@ -139,32 +157,114 @@ func (l *Log) resumeReset() (string, error) {
 }
 
 // openSegments opens the files into l.tail and returns how many there are. A
-// last one without header was being made when the crash came.
+// last one without header was being made when the crash came. Files of which
+// nothing can be told are set aside.
 func (l *Log) openSegments(names []string) (int, error) {
 	var opened []part
+	var lost *CorruptError // the first file, until it is known what comes behind
 	defer func() {
 		if n := len(opened); n > 0 {
 			l.tail.sealed, l.tail.active = opened[:n-1:n-1], opened[n-1]
 		}
 	}()
 	for i, name := range names {
-		seg, err := segment.Open(l.cfg.FS, l.dir, name, l.cfg.IndexBytes)
-		if errors.Is(err, segment.ErrNoHeader) {
-			first := i == 0 && name == path.Base(segment.Header{}.Name("")+segment.LogSuffix)
-			if i == len(names)-1 && (i > 0 || first) {
-				return len(opened), l.remove(name)
+		seg, err := l.openSegment(name, i == len(names)-1)
+		if c := (*CorruptError)(nil); errors.As(err, &c) {
+			if err := l.setAside(name, c.Reason); err != nil {
+				return 0, err
 			}
-			err = &CorruptError{File: path.Join(l.dir, name), Reason: "its header is missing"}
+			if i == 0 {
+				lost = c
+			}
+			continue
 		}
 		if err != nil {
 			return 0, err
+		}
+		if seg == nil {
+			break
+		}
+		if lost != nil { // an empty one in its place, so that who reads there is told
+			h := seg.Header
+			h.BaseOffset, h.PrevTerm = lost.From, 0
+			h.BaseEntry -= min(h.BaseEntry-1, record.EntryNumber(seg.BaseOffset-lost.From)) // a guess
+			first, err := l.create(h)
+			if err != nil {
+				return 0, errors.Join(err, seg.Release())
+			}
+			opened, lost = append(opened, part{seg: first}), nil
 		}
 		opened = append(opened, part{seg: seg})
 		if err := l.owns(seg.File(), seg.Header); err != nil {
 			return 0, err
 		}
 	}
+	if lost != nil && len(opened) == 0 { // go on where it began: no offset is given out twice that may have been read
+		h := l.header()
+		h.BaseOffset, h.BaseEntry = lost.From, 1
+		seg, err := l.create(h)
+		if err != nil {
+			return 0, err
+		}
+		opened = append(opened, part{seg: seg})
+	}
 	return len(opened), nil
+}
+
+// openSegment opens a file; nil if it was the last one and held nothing yet. A
+// *CorruptError says that nothing can be told from it.
+func (l *Log) openSegment(name string, last bool) (*segment.Segment, error) {
+	seg, err := segment.Open(l.cfg.FS, l.dir, name, l.cfg.IndexBytes)
+	if errors.Is(err, segment.ErrNoHeader) {
+		if last && (len(l.report.SetAside) == 0 || name != path.Base(segment.Header{}.Name("")+segment.LogSuffix)) {
+			return nil, l.remove(name)
+		}
+		err = &CorruptError{File: path.Join(l.dir, name), Reason: "its header is missing"}
+	}
+	if !errors.Is(err, record.ErrCorrupt) {
+		return seg, err
+	}
+	known := segment.Header{TopicID: l.cfg.TopicID, Partition: l.cfg.Partition, BaseOffset: baseOffset(name)}
+	seg, ok, mendErr := segment.Mend(l.cfg.FS, l.dir, name, known, l.cfg.IndexBytes)
+	if mendErr != nil {
+		return nil, mendErr
+	}
+	if ok {
+		l.cfg.Logger.Warn("damaged header written again", "segment", seg.File(), "reason", err)
+		l.report.MendedHeaders = append(l.report.MendedHeaders, name)
+		return seg, nil
+	}
+	c := (*CorruptError)(nil)
+	errors.As(err, &c)
+	c.From, c.To = known.BaseOffset, known.BaseOffset
+	return nil, c
+}
+
+// setAside renames a file of which nothing can be told, so that it is not in the
+// way and yet there for who knows how to save something.
+func (l *Log) setAside(name, reason string) error {
+	to := name + ".damaged"
+	if err := l.cfg.FS.Rename(path.Join(l.dir, name), path.Join(l.dir, to)); err != nil {
+		return err
+	}
+	l.cfg.Logger.Error("damaged file set aside", "file", path.Join(l.dir, to), "reason", reason)
+	l.report.SetAside = append(l.report.SetAside, to)
+	c := &CorruptError{File: path.Join(l.dir, to), Reason: reason}
+	if isSegmentFile(name) {
+		c.From = baseOffset(name)
+		c.To = c.From // and on, as far as nobody knows
+	}
+	l.report.Damage = append(l.report.Damage, c)
+	return l.cfg.FS.SyncDir(l.dir)
+}
+
+// baseOffset returns the offset that a segment file is named after.
+func baseOffset(name string) record.Offset {
+	n, err := strconv.ParseInt(name[:20], 10, 64)
+	if err != nil { // beyond 63 bits
+		return record.NoOffset
+	}
+	return record.Offset(n)
 }
 
 // owns refuses a file of another partition.
@@ -187,26 +287,52 @@ func (l *Log) recoverSealed(ctx context.Context, p *part, size int64, next segme
 		p.ext = x
 		return nil
 	}
-	x, reason, err := p.seg.ScanTelling(ctx, p.seg.Empty(), size, read)
-	if err != nil {
-		return err
+	found := len(l.report.Damage)
+	end := segment.Extent{Size: size, NextOffset: next.BaseOffset, NextEntry: next.BaseEntry, LastTerm: next.PrevTerm}
+	x = p.seg.Empty()
+	for whole := false; !whole; {
+		var reason string
+		var err error
+		if x, reason, err = p.seg.ScanTelling(ctx, x, size, read); err != nil {
+			return err
+		}
+		if whole = reason == "" && meets(x); whole {
+			break
+		}
+		if x.NextEntry > next.BaseEntry || x.NextOffset > next.BaseOffset || x.LastTerm > next.PrevTerm {
+			return p.seg.Hole(x, end, "the next segment does not continue it") // nor is it behind: these are two logs
+		}
+		if reason == "" {
+			reason = "it ends before the next segment begins"
+		}
+		if x, err = l.over(ctx, p.seg, x, end, reason); err != nil {
+			return err
+		}
+		whole = x.NextEntry == end.NextEntry
 	}
 	l.report.ScannedBytes += x.Size - segment.HeaderSize
-	if !meets(x) {
-		if reason == "" {
-			reason = "the next segment does not continue it"
-		}
-		return &CorruptError{
-			File: p.seg.File(), Position: x.Size, From: x.NextOffset, To: max(x.NextOffset, next.BaseOffset), Reason: reason,
-		}
-	}
 	p.ext = x
+	if len(l.report.Damage) > found {
+		return nil // without an index it is looked at again, until it is filled
+	}
 	name := path.Base(p.seg.Name("")) + segment.IndexSuffix
 	l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, name)
 	l.cfg.Logger.Warn("index built again", "dir", l.dir, "file", name, "reason", why)
 	l.savedIndex(p.seg, p.seg.SaveIndex(x)) // a full disk must not keep the log from opening
 	l.savedIndex(p.seg, p.seg.SaveTimes(x))
 	return nil
+}
+
+// over goes over the damage behind x and reports it.
+func (l *Log) over(ctx context.Context, seg *segment.Segment, x, limit segment.Extent, reason string) (segment.Extent, error) {
+	y, err := seg.Over(ctx, x, limit)
+	if err != nil {
+		return x, err
+	}
+	c := seg.Hole(x, y, reason)
+	l.report.Damage = append(l.report.Damage, c)
+	l.cfg.Logger.Error("damage found; the log opens with a hole", "error", c)
+	return y, nil
 }
 
 // recoverActive finds out what the last segment holds, cuts off what a crash
@@ -228,31 +354,53 @@ func (l *Log) recoverActive(ctx context.Context, p *part, size int64, read func(
 	} else if known, err = l.withTimes(ctx, p.seg, known); err != nil {
 		return err
 	}
-	x, reason, err := p.seg.ScanTelling(ctx, known, size, read)
-	if err != nil {
-		return err
+	x, from := known, known // what lies between them has no hole
+	var reason string
+	holes := false
+	for {
+		if x, reason, err = p.seg.ScanTelling(ctx, x, size, read); err != nil {
+			return err
+		}
+		if reason == "" && x.Size >= durable.Size {
+			break
+		}
+		limit := durable
+		if reason != "" {
+			_, damaged, err := p.seg.Damaged(ctx, x, size)
+			if err != nil {
+				return err
+			}
+			if damaged {
+				limit = segment.Unbounded(size)
+			}
+		} else {
+			reason = "it ends before what its index speaks of"
+		}
+		if limit.Size <= x.Size { // torn
+			break
+		}
+		if why != nil || x.Size > known.Size {
+			if err := p.seg.Rewrite(ctx, from, x); err != nil {
+				return err
+			}
+		}
+		if x, err = l.over(ctx, p.seg, x, limit, reason); err != nil {
+			return err
+		}
+		from, holes = x, true
 	}
 	l.report.ScannedBytes += x.Size - known.Size
 	p.ext = x
-	if reason != "" {
-		later, damaged, err := p.seg.Damaged(ctx, x, size)
-		if err != nil {
-			return err
-		}
-		if !damaged {
-			later.Offset = durable.NextOffset
-		}
-		if damaged || x.Size < durable.Size {
-			return &CorruptError{File: p.seg.File(), Position: x.Size, From: x.NextOffset, To: later.Offset, Reason: reason}
-		}
-	}
 	if why != nil && !errors.Is(why, fs.ErrNotExist) {
 		l.cfg.Logger.Warn("index not used", "segment", p.seg.File(), "reason", why)
 		l.report.RebuiltIndexes = append(l.report.RebuiltIndexes, path.Base(p.seg.Name(""))+segment.IndexSuffix)
 	}
-	if why != nil {
+	switch {
+	case why != nil && holes && durable.Size > 0: // it may be all that proves that they are holes
+		err = p.seg.DropTimes()
+	case why != nil:
 		err = p.seg.DropIndex()
-	} else if p.seg.Timed() > x.Size {
+	case p.seg.Timed() > x.Size:
 		err = p.seg.DropTimes()
 	}
 	if err != nil {
@@ -260,7 +408,7 @@ func (l *Log) recoverActive(ctx context.Context, p *part, size int64, read func(
 	}
 	unknown := why != nil || x.Size > known.Size // else the index says that it is on disk
 	if unknown {
-		if err := p.seg.Rewrite(ctx, known, x); err != nil {
+		if err := p.seg.Rewrite(ctx, from, x); err != nil {
 			return err
 		}
 		l.report.RewrittenBytes = x.Size - known.Size

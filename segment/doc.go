@@ -51,7 +51,7 @@
 //   - torn, if no entry behind it proves that it was on disk: it and all that
 //     follows was never acknowledged by a sync, and recovery cuts it off;
 //   - damage, if a later entry says ("unsynced") that the bad one was on disk when
-//     the later one was written, or if the .index says so: *CorruptError, nothing is cut.
+//     the later one was written, or if the .index says so: it is a hole, nothing is cut.
 //
 // # Who may call what at once
 //

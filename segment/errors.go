@@ -24,6 +24,18 @@ type CorruptError struct {
 	Position int64         // where the bad entry begins
 	From, To record.Offset // offsets that may be hurt: [From, To); equal if it is an entry without offsets
 	Reason   string
+
+	// Entries that may be hurt: [FirstEntry, NextEntry), where that is known. Else, or
+	// if none is, they are equal.
+	FirstEntry, NextEntry record.EntryNumber
+}
+
+// Hole describes what lies between two extents of s that both are right.
+func (s *Segment) Hole(from, to Extent, reason string) *CorruptError {
+	return &CorruptError{
+		File: s.File(), Position: from.Size, Reason: reason, From: from.NextOffset, To: max(from.NextOffset, to.NextOffset),
+		FirstEntry: from.NextEntry, NextEntry: max(from.NextEntry, to.NextEntry),
+	}
 }
 
 // Is reports whether target is record.ErrCorrupt.

@@ -81,18 +81,16 @@ func (s *Segment) Before(x Extent, n record.EntryNumber) (Extent, error) {
 	if n <= s.BaseEntry {
 		return s.Empty(), nil
 	}
-	last, err := s.FindEntry(x, n-1)
+	at, err := s.FindEntry(x, n-1)
 	if err != nil {
 		return Extent{}, err
 	}
-	w := s.walker(x)
-	defer w.done()
-	f, next, err := w.step(last)
+	last, next, err := s.ReadEntry(x, at) // not the header of n, which may be damaged
 	if err != nil {
 		return Extent{}, err
 	}
 	y := Extent{
-		Size: next.Position, NextOffset: next.Offset, NextEntry: next.Entry, LastTerm: f.term,
+		Size: next.Position, NextOffset: next.Offset, NextEntry: next.Entry, LastTerm: last.Term,
 		Index: x.Index.Cut(next.Position),
 	}
 	y.Times, err = s.timesBefore(x, y)
@@ -151,24 +149,24 @@ func (w *walker) frame(pos int64) (frame, bool, error) {
 // damage describes the bad entry at a place, with the narrowest range of
 // offsets that what is around it tells.
 func (s *Segment) damage(x Extent, at index.Place, reason string) error {
-	e := &CorruptError{File: s.File(), Position: at.Position, From: at.Offset, To: x.NextOffset, Reason: reason}
+	e := &CorruptError{File: s.File(), Position: at.Position, From: at.Offset, To: x.NextOffset, FirstEntry: at.Entry, NextEntry: x.NextEntry, Reason: reason}
 	if slot, ok := x.Index.Entry(at.Entry); ok {
 		e.From = max(e.From, slot.Offset)
 	}
 	if slot, ok := x.Index.Behind(at.Position); ok {
-		e.To = slot.Offset
+		e.To, e.NextEntry = slot.Offset, slot.Entry
 	}
 	w := s.walker(x)
 	defer w.done()
 	if f, ok, err := w.frame(at.Position); ok && err == nil && f.number == at.Entry {
 		e.From = f.offset
 		if g, ok, err := w.frame(at.Position + f.size()); ok && err == nil && g.number == at.Entry+1 {
-			e.To = g.offset
+			e.To, e.NextEntry = g.offset, g.number
 			return e
 		}
 	}
 	if next, ok, err := s.over(x, at); ok && err == nil {
-		e.To = next.Offset
+		e.To, e.NextEntry = next.Offset, next.Entry
 	}
 	return e
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -87,4 +88,41 @@ func DecodeHeader(b []byte) (Header, error) {
 		return Header{}, fmt.Errorf("segment header has impossible numbers: %+v", h)
 	}
 	return h, nil
+}
+
+// MendHeader takes b for a damaged header and returns what was written. known
+// gives what the header must say of topic, partition and, unless it is negative,
+// base offset. Of the rest one byte may be wrong, or the checksum alone if
+// accept, told what it should be, finds that entries go with it. False if more is wrong.
+func MendHeader(b []byte, known Header, accept func(sum uint32) bool) (Header, bool) {
+	if len(b) < HeaderSize {
+		return Header{}, false
+	}
+	fixed, body, sum := known.Encode(), slices.Clone(b[:HeaderSize-4]), be.Uint32(b[HeaderSize-4:])
+	copy(body, fixed[:32])
+	if known.BaseOffset >= 0 {
+		copy(body[32:], fixed[32:40])
+	}
+	copy(body[72:], fixed[72:])
+	is := func(sum uint32) (Header, bool) {
+		h, err := DecodeHeader(be.AppendUint32(slices.Clone(body), sum))
+		return h, err == nil
+	}
+	if h, ok := is(sum); ok {
+		return h, true
+	}
+	for i := 32; i < 72; i++ {
+		was := body[i]
+		for x := 1; x < 256; x++ {
+			body[i] = was ^ byte(x)
+			if crc32.Checksum(body, castagnoli) == sum {
+				return is(sum)
+			}
+		}
+		body[i] = was
+	}
+	if sum = crc32.Checksum(body, castagnoli); accept(sum) {
+		return is(sum)
+	}
+	return Header{}, false
 }

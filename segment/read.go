@@ -37,6 +37,9 @@ func (s *Segment) Read(x Extent, at index.Place, from, bound record.Offset, maxB
 		}
 		want = max(want, more)
 	}
+	if at.Position == x.Size && at.Offset < min(bound, x.NextOffset) {
+		return nil, at, s.damage(x, at, "the file ends before its last entry")
+	}
 	return nil, at, nil
 }
 

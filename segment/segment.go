@@ -79,6 +79,34 @@ func Open(fsys vfs.FS, dir, name string, indexBytes int64) (*Segment, error) {
 	return newSegment(fsys, dir, file, h, b, indexBytes), nil
 }
 
+// Mend opens a segment file whose header Open has found damaged, if what was
+// written there can be told for sure, and writes it again. known is as for
+// MendHeader. False, with a nil error, if it cannot be told.
+func Mend(fsys vfs.FS, dir, name string, known Header, indexBytes int64) (*Segment, bool, error) {
+	file, err := fsys.Open(path.Join(dir, name))
+	if err != nil {
+		return nil, false, err
+	}
+	b := make([]byte, HeaderSize+frameSize)
+	n, err := readAt(file, b, 0)
+	if err == nil {
+		h, ok := MendHeader(b[:min(n, HeaderSize)], known, func(sum uint32) bool {
+			_, ok := decodeFrame(b[HeaderSize:], sum)
+			return ok || n == HeaderSize
+		})
+		if !ok {
+			return nil, false, file.Close()
+		}
+		if _, err = file.WriteAt(h.Encode(), 0); err == nil {
+			err = file.Sync()
+		}
+		if err == nil {
+			return newSegment(fsys, dir, file, h, h.Encode(), indexBytes), true, nil
+		}
+	}
+	return nil, false, errors.Join(err, file.Close())
+}
+
 func newSegment(fsys vfs.FS, dir string, file vfs.File, h Header, header []byte, indexBytes int64) *Segment {
 	s := &Segment{Header: h, fsys: fsys, path: h.Name(dir), file: file, seed: seed(header), indexBytes: indexBytes}
 	s.refs.Store(1)

@@ -28,7 +28,7 @@ func (s *Segment) Indexed() int64 { return s.indexed }
 
 // LoadIndex returns the extent that the .index speaks of, if it is whole, of this
 // segment, and speaks of no more than the size bytes that the file has. An error
-// says why it cannot be used.
+// says why it cannot be used; the extent comes with it if that is all that is wrong.
 func (s *Segment) LoadIndex(size int64) (Extent, error) {
 	b, err := s.fsys.ReadFile(s.path + IndexSuffix)
 	if err != nil {
@@ -44,7 +44,8 @@ func (s *Segment) LoadIndex(size int64) (Extent, error) {
 	case sum.LogSum != s.seed:
 		return Extent{}, errors.New("index of another segment")
 	case x.Size > size:
-		return Extent{}, fmt.Errorf("index speaks of %d bytes, there are %d", x.Size, size)
+		s.indexed = x.Size
+		return x, fmt.Errorf("index speaks of %d bytes, there are %d", x.Size, size)
 	}
 	s.indexed = x.Size
 	return x, nil

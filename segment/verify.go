@@ -8,7 +8,6 @@ import (
 	"io/fs"
 
 	"github.com/quorumlog/quorumlog/index"
-	"github.com/quorumlog/quorumlog/record"
 )
 
 // Sides is what a segment has on disk besides an extent at one moment: nobody
@@ -58,11 +57,11 @@ func (s *Segment) Verify(ctx context.Context, x Extent, sides Sides, report func
 			return err
 		}
 		if reason != "" {
-			next, err := v.behind(ctx, y, f)
+			next, err := s.behind(ctx, v.w, y, x, f)
 			if err != nil {
 				return err
 			}
-			v.bad(y.Size, y.NextOffset, next.NextOffset, reason)
+			v.bad(y, next, reason)
 			beside.skip(y.Size, next.Size)
 			y = next
 			continue
@@ -73,11 +72,11 @@ func (s *Segment) Verify(ctx context.Context, x Extent, sides Sides, report func
 	}
 	v.w.told(x.Size)
 	if y.end() != x.end() || y.LastTerm != x.LastTerm {
-		v.bad(y.Size, y.NextOffset, x.NextOffset, fmt.Sprintf("the last entry is %d of term %d, not %d of term %d",
+		v.bad(y, x, fmt.Sprintf("the last entry is %d of term %d, not %d of term %d",
 			y.NextEntry-1, y.LastTerm, x.NextEntry-1, x.LastTerm))
 	}
 	if sides.size != x.Size {
-		v.bad(x.Size, x.NextOffset, x.NextOffset, fmt.Sprintf("the file has %d bytes, not %d", sides.size, x.Size))
+		v.bad(x, x, fmt.Sprintf("the file has %d bytes, not %d", sides.size, x.Size))
 	}
 	beside.at(y.end(), y.LastTerm)
 	beside.end()
@@ -92,50 +91,17 @@ type verifier struct {
 	report func(*CorruptError)
 }
 
-func (v *verifier) bad(pos int64, from, to record.Offset, reason string) {
-	v.report(&CorruptError{File: v.s.File(), Position: pos, From: from, To: max(from, to), Reason: reason})
-}
+// bad reports that what lies between two extents is not what was written.
+func (v *verifier) bad(from, to Extent, reason string) { v.report(v.s.Hole(from, to, reason)) }
 
 // header compares the file's header with what was read when it was opened.
 func (v *verifier) header() error {
 	b := make([]byte, HeaderSize)
 	n, err := readAt(v.s.file, b, 0)
 	if err == nil && !bytes.Equal(b[:n], v.s.Encode()) {
-		v.bad(0, v.s.BaseOffset, v.x.NextOffset, "the file's header is not what was written")
+		v.report(&CorruptError{File: v.s.File(), From: v.s.BaseOffset, To: v.x.NextOffset, Reason: "the file's header is not what was written"})
 	}
 	return err
-}
-
-// behind returns the extent up to the first entry behind the bad one at y. It is
-// where the bad one's header, f, says that it ends, if that is right; else
-// wherever the header of a later entry is; or the end.
-func (v *verifier) behind(ctx context.Context, y Extent, f frame) (Extent, error) {
-	fits := func(g frame, pos int64) bool {
-		return g.offset >= y.NextOffset && g.offset <= v.x.NextOffset && g.term >= y.LastTerm && pos+g.size() <= v.x.Size
-	}
-	next := func(g frame, pos int64) Extent {
-		return Extent{Size: pos, NextEntry: g.number, NextOffset: g.offset, LastTerm: g.term}
-	}
-	pos := y.Size + f.size()
-	if f.kind.known() && f.number == y.NextEntry && pos <= v.x.Size {
-		if pos == v.x.Size {
-			return v.x, nil
-		}
-		b, err := v.w.bytes(pos, frameSize)
-		if err != nil {
-			return v.x, err
-		}
-		if len(b) == frameSize {
-			if g, ok := decodeFrame(b, v.s.seed); ok && g.number == f.number+1 && fits(g, pos) {
-				return next(g, pos), nil
-			}
-		}
-	}
-	g, pos, err := v.s.search(ctx, y.Size, v.x.Size, y.NextEntry, fits)
-	if err != nil || !g.kind.known() {
-		return v.x, err
-	}
-	return next(g, pos), nil
 }
 
 // beside takes the files beside the .log apart.
