@@ -186,3 +186,25 @@ func ExampleNode_Group() {
 	// 1 paid
 	// 2 sent
 }
+
+func ExampleNode_Watch() {
+	ctx := context.Background()
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	if err := n.CreateTopic(ctx, quorumlog.TopicConfig{Name: "orders", Partitions: 1}); err != nil {
+		log.Fatal(err)
+	}
+	for s, err := range n.Watch(ctx) { // for as long as ctx lasts
+		if err != nil {
+			log.Fatal(err)
+		}
+		if s.Topic == "orders" && s.Leader != "" {
+			fmt.Println(s.TopicPartition, "is led by", s.Leader, "and in sync on", len(s.Replicas))
+			break
+		}
+	}
+	// Output: orders/0 is led by node and in sync on 1
+}

@@ -228,6 +228,22 @@ func (n *Node) Status(ctx context.Context, topic string) (TopicStatus, error) {
 	return n.cluster.Status(ctx, topic)
 }
 
+// Watch yields the state of each partition on this node as its own replica sees
+// it, and again whenever leader, epoch, log start, in-sync replicas (where it leads)
+// or health change:
+//
+//	for s, err := range node.Watch(ctx) {
+//		if err != nil {
+//			return err // ctx has ended, or the node is closed
+//		}
+//		logger.Info("partition", "name", s.TopicPartition, "leader", s.Leader, "error", s.Err)
+//	}
+//
+// Who takes long gets the newest state of each partition next, and holds up nobody.
+func (n *Node) Watch(ctx context.Context) iter.Seq2[ReplicaStatus, error] {
+	return n.cluster.Watch(ctx)
+}
+
 // WaitReady waits until every partition of the topics has a leader, or ctx ends.
 func (n *Node) WaitReady(ctx context.Context, topics ...string) error {
 	for _, topic := range topics {

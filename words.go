@@ -32,6 +32,8 @@ type (
 	TopicConfig = cluster.TopicConfig
 	// TopicStatus is the state of a topic's partitions.
 	TopicStatus = cluster.TopicStatus
+	// ReplicaStatus is the state of a partition as one of its replicas sees it.
+	ReplicaStatus = replica.Status
 	// PartitionPlan is what retention removes from one partition, or would.
 	PartitionPlan = cluster.PartitionPlan
 	// NodeInfo is one node of the cluster and what lies on it.

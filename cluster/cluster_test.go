@@ -377,7 +377,10 @@ func TestStatusShowsTheLeaderAndTheOffsets(t *testing.T) {
 			require.Equal(t, topic.Placement[i][0], s.Leader, "the first replica leads at first")
 			require.Positive(t, s.Epoch)
 			want := record.Offset(i)
-			require.Equal(t, []record.Offset{0, want, want}, []record.Offset{s.StartOffset, s.HighWatermark, s.EndOffset})
+			require.Equal(t, []record.Offset{0, want, want, want}, []record.Offset{s.StartOffset, s.LastStableOffset, s.HighWatermark, s.EndOffset})
+			require.Equal(t, []string{"a", "b", "c"}, s.ISR)
+			require.Len(t, s.Ends, 3)
+			require.Equal(t, want, s.Ends[s.Leader])
 		}
 	}
 }

@@ -78,19 +78,20 @@ type request struct {
 
 // answer is the answer to a control request.
 type answer struct {
-	Leader    string             `json:"leader,omitempty"`
-	Epoch     record.LeaderEpoch `json:"epoch,omitempty"`
-	Start     record.Offset      `json:"start,omitempty"`
-	Stable    record.Offset      `json:"stable,omitempty"`
-	High      record.Offset      `json:"high,omitempty"`
-	End       record.Offset      `json:"end,omitempty"`
-	StableAge time.Duration      `json:"stableAge,omitempty"` // of the transaction that holds Stable back
-	Offset    record.Offset      `json:"offset,omitempty"`
-	Upto      record.Offset      `json:"upto,omitempty"` // fold the metadata to here to see what was decided
-	Producer  identity           `json:"producer"`
-	Topic     *Topic             `json:"topic,omitempty"`
-	Group     *group.Response    `json:"group,omitempty"`
-	Plan      *log.Plan          `json:"plan,omitempty"` // of retention
+	Leader    string                  `json:"leader,omitempty"`
+	Epoch     record.LeaderEpoch      `json:"epoch,omitempty"`
+	Start     record.Offset           `json:"start,omitempty"`
+	Stable    record.Offset           `json:"stable,omitempty"`
+	High      record.Offset           `json:"high,omitempty"`
+	End       record.Offset           `json:"end,omitempty"`
+	Replicas  []replica.ReplicaStatus `json:"replicas,omitempty"`  // with opStatus
+	StableAge time.Duration           `json:"stableAge,omitempty"` // of the transaction that holds Stable back
+	Offset    record.Offset           `json:"offset,omitempty"`
+	Upto      record.Offset           `json:"upto,omitempty"` // fold the metadata to here to see what was decided
+	Producer  identity                `json:"producer"`
+	Topic     *Topic                  `json:"topic,omitempty"`
+	Group     *group.Response         `json:"group,omitempty"`
+	Plan      *log.Plan               `json:"plan,omitempty"` // of retention
 
 	Transaction *txn.Response             `json:"transaction,omitempty"`
 	Open        []replica.OpenTransaction `json:"open,omitempty"` // in a partition
@@ -200,6 +201,7 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	switch req.Op {
 	case opReady:
 	case opStatus:
+		a.Replicas = s.Replicas
 		a.StableAge = oldest(rep.OpenTransactions(), time.Now())
 	case opOffsets:
 		if a.Epoch, a.High, err = rep.ReadIndex(ctx); err == nil {

@@ -3,11 +3,13 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
 )
 
 // TopicStatus is the state of a topic.
@@ -23,6 +25,10 @@ type PartitionStatus struct {
 	Leader    string             // "" when it is not known
 	Epoch     record.LeaderEpoch // of that leader
 	Replicas  []string           // the nodes that hold it; the first one should lead
+	// ISR are the replicas in sync, the leader among them, and Ends the log end of
+	// each replica as far as the leader knows. Nil when no leader answered.
+	ISR  []string
+	Ends map[string]record.Offset
 	// StartOffset <= LastStableOffset <= HighWatermark <= EndOffset; all are
 	// record.NoOffset when no leader answered.
 	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
@@ -76,8 +82,24 @@ func (n *Node) partitionStatus(ctx context.Context, tp record.TopicPartition) Pa
 		return s
 	}
 	s.Leader, s.Epoch, s.StableAge = a.Leader, a.Epoch, a.StableAge
+	s.Ends = make(map[string]record.Offset, len(a.Replicas))
+	for _, r := range a.Replicas {
+		s.Ends[r.Node] = r.EndOffset
+		if r.InSync {
+			s.ISR = append(s.ISR, r.Node)
+		}
+	}
 	s.StartOffset, s.LastStableOffset, s.HighWatermark, s.EndOffset = a.Start, a.Stable, a.High, a.End
 	return s
+}
+
+// Watch yields the state of the partitions on this node as its own replicas see it,
+// and again whenever leader, epoch, log start, in-sync replicas (where this node
+// leads) or health change. The cluster's own partitions are among them. Who takes
+// long gets the newest of each next, and holds up nobody. It ends with ctx's error,
+// or with record.ErrClosed when the node is closed.
+func (n *Node) Watch(ctx context.Context) iter.Seq2[replica.Status, error] {
+	return n.mux.Watch(ctx)
 }
 
 // TransferLeader has the partition's leader hand over to the replica on a node, or

@@ -33,7 +33,9 @@ func (r *Replica) startRaft() error {
 	}
 	transport.answered = func(term uint64, node string, match uint64) {
 		end, _ := r.store.LastIndex() // it never fails
-		r.progress.answered(term, node, match, end, time.Now())
+		if behind := r.progress.answered(term, node, match, end, time.Now()); behind > r.cfg.LagTimeMax {
+			r.cfg.Mux.news.fire() // it is in sync again
+		}
 		<-r.started
 		r.releaseHeld()
 	}
@@ -47,7 +49,7 @@ func (r *Replica) startRaft() error {
 	ra.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState:
-			r.changed.fire()
+			r.announce()
 			r.releaseHeld()
 			r.endClaim()
 		}

@@ -83,6 +83,7 @@ func (m machine) command(l *raft.Log, high record.Offset) {
 		r.start.Store(int64(c.offset))
 		r.aborted.trim(c.offset)
 		r.want(choreTrim)
+		r.cfg.Mux.news.fire()
 	}
 }
 

@@ -44,13 +44,14 @@ func (p *progress) begin(term uint64, now time.Time) {
 }
 
 // answered notes that a follower has stored everything up to match, when the
-// leader's log ends with entry end.
-func (p *progress) answered(term uint64, node string, match, end uint64, now time.Time) {
+// leader's log ends with entry end. It returns how long the follower was behind if
+// it has caught up.
+func (p *progress) answered(term uint64, node string, match, end uint64, now time.Time) (behind time.Duration) {
 	defer p.moved.fire()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if term < p.term {
-		return
+		return 0
 	}
 	p.begin(term, now)
 	f := p.peers[node]
@@ -59,6 +60,7 @@ func (p *progress) answered(term uint64, node string, match, end uint64, now tim
 		p.peers[node] = f
 	}
 	f.match = max(f.match, match)
+	before := f.caughtUp
 	switch {
 	case f.match >= end:
 		f.caughtUp, f.proven = now, true
@@ -66,6 +68,10 @@ func (p *progress) answered(term uint64, node string, match, end uint64, now tim
 		f.caughtUp, f.proven = f.at, true
 	}
 	f.end, f.at = end, now
+	if f.caughtUp.Equal(before) {
+		return 0
+	}
+	return now.Sub(before)
 }
 
 // inSync returns which of the other nodes are in sync, with the entry up to

@@ -32,6 +32,7 @@ type Mux struct {
 	service  transport.Service
 
 	watch *watch
+	news  signal          // something has changed that Watch shows
 	life  context.Context // ends with Close
 	end   context.CancelFunc
 

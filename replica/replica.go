@@ -263,7 +263,7 @@ func (r *Replica) fail(err error) {
 	r.mu.Unlock()
 	r.cfg.Logger.Error("replica stopped", "error", err)
 	r.moved.fire()
-	r.changed.fire()
+	r.announce()
 	go func() { // Raft waits for its own goroutines, and this may be one of them
 		<-r.started
 		r.turning.Lock()
@@ -318,7 +318,7 @@ func (r *Replica) Close() error {
 		if r.heldTimer != nil {
 			r.heldTimer.Stop()
 		}
-		r.changed.fire()
+		r.announce()
 		err = r.store.log.Close()
 		if failed != nil {
 			err = nil // told already

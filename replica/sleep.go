@@ -339,7 +339,7 @@ func (r *Replica) startAgain(n *nap, why wakeReason) {
 			r.cfg.Logger.Warn("no election yet; it comes with the timeout", "reason", err)
 		}
 	}
-	r.changed.fire()
+	r.announce()
 	r.turned.fire()
 	r.endClaim() // the election may be over already
 }
@@ -369,7 +369,7 @@ func (r *Replica) endClaim() {
 	if !leads {
 		r.refuseQueue(r.notLeader())
 	}
-	r.changed.fire()
+	r.announce()
 }
 
 // stayAwake wakes the partition if this replica leads it, waits until Raft has

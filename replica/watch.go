@@ -52,6 +52,7 @@ func (w *watch) add(r *Replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas[r.id] = r
+	w.mux.news.fire()
 	every := r.cfg.ElectionTimeout / 4
 	if w.every == 0 {
 		w.wg.Go(w.run)
@@ -65,6 +66,7 @@ func (w *watch) remove(r *Replica) {
 	defer w.mu.Unlock()
 	if w.replicas[r.id] == r {
 		delete(w.replicas, r.id)
+		w.mux.news.fire()
 	}
 }
 
