@@ -398,3 +398,73 @@ func (c *client) do(req Request) Response {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
+
+// TestALeaderMayDieAtEveryStep kills the leader at each append and each message of a
+// transaction in turn, before it is done or after. The client goes on with the other
+// node: what it is told is what both partitions and the group have done, once.
+func TestALeaderMayDieAtEveryStep(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		for _, after := range []bool{false, true} {
+			steps := 0
+			for point := 0; point <= steps; point++ { // the last one kills nobody
+				in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+					at := 0
+					dies := func() bool { at++; return at == point+1 }
+					died := errors.New("the leader died")
+					die := func() { // q.mu is held
+						q.leader.believes = 0
+						q.epoch++
+						q.leader, b.believes = b, q.epoch
+						close(q.elected)
+						q.elected = make(chan struct{})
+					}
+					a.failAppend = func(write func()) error {
+						if q.leader != a || !dies() {
+							return nil
+						}
+						if after {
+							write()
+						}
+						die()
+						return &record.OutcomeUnknownError{Err: died}
+					}
+					message := func(string) error {
+						q.mu.Lock()
+						defer q.mu.Unlock()
+						if q.leader != a || !dies() {
+							return nil
+						}
+						die()
+						return &record.OutcomeUnknownError{Err: died}
+					}
+					if after {
+						w.lose = message
+					} else {
+						w.fail = message
+					}
+					c := &client{t: t, cs: []*Coordinator{start(t, w, a), start(t, w, b)}, id: "x", holder: "h"}
+					do := func(req Request) Response {
+						who := c.do(req)
+						require.NoError(t, c.err, "point %d", point)
+						return who
+					}
+					who := do(take("h"))
+					req := add("h", who, 0, 1)
+					req.Groups = []string{"g"}
+					do(req)
+					next := do(end("h", who, commit))
+					require.Equal(t, Response{who.Producer, who.Epoch + 1}, next, "point %d", point)
+					verdict := fmt.Sprintf("%s %d/%d", map[bool]string{true: "commit", false: "abort"}[commit], who.Producer, who.Epoch)
+					for _, place := range []string{"t/0", "t/1", "group g"} {
+						events := w.events(place)
+						require.Equal(t, verdict, events[len(events)-1], "%s, point %d", place, point)
+						require.LessOrEqual(t, len(events), 2, "%s, point %d", place, point)
+					}
+					do(add("h", next, 0))
+					steps = max(steps, at)
+				})
+			}
+			require.GreaterOrEqual(t, steps, 9, "every step was tried")
+		}
+	}
+}

@@ -37,7 +37,7 @@ func (p *topic) newProducerID(context.Context) (record.ProducerID, error) {
 func (p *topic) append(_ context.Context, _ record.TopicPartition, b record.Batch) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	write := func() {}
+	var write func()
 	switch want := p.next[b.ProducerID()]; {
 	case b.BaseSequence() < want:
 		return record.ErrDuplicate
