@@ -2,6 +2,7 @@ package quorumlog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -135,6 +136,26 @@ func BenchmarkGroup(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	perSecond(b)
+	require.NoError(b, g.Close(ctx))
+}
+
+func BenchmarkRun(b *testing.B) {
+	n := openBench(b, 1, quorumlog.FlushNever)[0]
+	fill(b, n, b.N)
+	ctx := context.Background()
+	g, err := n.Group(ctx, "bench", []string{"bench"}, quorumlog.GroupConfig{})
+	require.NoError(b, err)
+	b.ReportAllocs()
+	b.ResetTimer()
+	got, done := 0, errors.New("done")
+	err = g.Run(ctx, func(context.Context, quorumlog.Record) error {
+		if got++; got == b.N {
+			return done
+		}
+		return nil
+	})
+	require.ErrorIs(b, err, done)
 	perSecond(b)
 	require.NoError(b, g.Close(ctx))
 }
