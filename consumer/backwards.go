@@ -64,11 +64,11 @@ func (s *span) before(ctx context.Context, top, step record.Offset) (records []r
 			from = max(s.start, min(from, ch.batches[0].BaseOffset()))
 			ch.from = from
 		}
-		b, err := ch.decode(nil)
+		more, _, err := ch.decode(nil)
 		if err != nil {
 			return nil, from, err
 		}
-		for _, r := range b.Records {
+		for _, r := range more {
 			if r.Offset < top {
 				records = append(records, r)
 			}

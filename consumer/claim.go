@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,16 +25,18 @@ type claim struct {
 
 	paused atomic.Bool // by Pause; written under Group.mu, workers look without
 
-	queue []Batch       // fetched, not handed out yet
+	queue []Batch       // fetched, not handed out yet; packed unless it was given back
 	err   error         // why the feed ended; comes out of Poll after the queue
 	space chan struct{} // capacity 1: the queue has become shorter
 
+	taking   bool          // a batch of it is on its way into the window
 	win      *window       // of the Run in progress, once it has handed something out
 	done     record.Offset // all below is finished by Run: as far as a commit may go
 	stored   record.Offset // as far as one went; NoOffset before the first Run
 	keysRead bool          // the retry topics were read since it was granted; guarded by keys.mu
 	fenced   bool          // the coordinator refuses its commits
 
+	era    int                // counts the calls of Seek
 	seek   record.Offset      // where the feed is to go on; NoOffset unless Seek was called
 	cancel context.CancelFunc // ends the feed
 	ended  chan struct{}      // closed when it has ended
@@ -52,8 +55,8 @@ func (c *claim) halted() bool { return !c.wanted.Load() || c.paused.Load() }
 // handled, or what is finished is not committed. saves says whether Run commits
 // by itself.
 func (c *claim) busy(saves bool) bool {
-	if c.win == nil {
-		return false
+	if c.win == nil || c.taking {
+		return c.taking
 	}
 	return c.win.running > 0 || saves && c.done != c.stored && !c.fenced
 }
@@ -124,14 +127,7 @@ func (g *Group) feed(ctx context.Context, c *claim, pos record.Offset) error {
 			return err
 		}
 
-		b, err := ch.decode(g.memory())
-		if err != nil {
-			return err
-		}
-		if len(b.Records) == 0 {
-			continue
-		}
-		b.claim = c
+		b := Batch{Topic: c.tp.Topic, Partition: c.tp.Partition, next: ch.next, claim: c, packed: ch.batches, from: ch.from}
 		if err := g.push(ctx, b); err != nil {
 			return err
 		}
@@ -174,48 +170,71 @@ func (g *Group) memory() []record.Record {
 	}
 }
 
+// unpack decodes the records of a batch as it comes from a feed; there may be
+// none. It is left to who takes the batch, who has another processor for it. An
+// error ends the feed: the data is damaged.
+func (g *Group) unpack(b *Batch) error {
+	if b.packed == nil {
+		return nil
+	}
+	ch := chunk{tp: b.TopicPartition(), from: b.from, batches: b.packed}
+	records, bytes, err := ch.decode(g.memory())
+	if err != nil {
+		b.claim.cancel()
+		g.stall(b.claim, err)
+		return err
+	}
+	b.Records, b.packed = records, nil
+	b.each = bytes / max(1, len(records))
+	return nil
+}
+
 // decode unpacks all records of the chunk that a user may see, into records if
-// there is room.
-func (ch *chunk) decode(records []record.Record) (Batch, error) {
-	b := Batch{Topic: ch.tp.Topic, Partition: ch.tp.Partition, next: ch.next}
-	count, size := 0, 0
+// there is room. bytes is what they count as.
+func (ch *chunk) decode(records []record.Record) (_ []record.Record, bytes int, err error) {
+	count, stored := 0, 0
 	for _, raw := range ch.batches {
 		if !raw.IsControl() {
-			count, size = count+int(raw.Count()), size+len(raw)
+			count, stored = count+int(raw.Count()), stored+len(raw)
 		}
 	}
 	// The count is the writer's word: it sizes memory only as far as the bytes
 	// make it credible (seven is the smallest record). One more is for the try
 	// that finds the end.
-	if n := min(count, size/7) + 1; cap(records) < n {
+	if n := min(count, stored/7) + 1; cap(records) < n {
 		records = make([]record.Record, 0, n)
 	}
-	blank := record.Record{Topic: b.Topic, Partition: b.Partition}
 	var it record.Iterator
 	for _, raw := range ch.batches {
 		if raw.IsControl() {
 			continue
 		}
 		if err := it.Reset(raw); err != nil {
-			return Batch{}, err
+			return nil, 0, err
 		}
 		for {
-			records = append(records, blank)
-			last := len(records) - 1
+			last := len(records)
+			if last == cap(records) {
+				records = slices.Grow(records, 1)
+			}
+			// What was in the memory is written over: Next sets all other fields.
+			records = records[:last+1]
+			records[last].Topic, records[last].Partition = ch.tp.Topic, ch.tp.Partition
 			if !it.Next(&records[last]) {
 				records = records[:last]
 				break
 			}
 			if records[last].Offset < ch.from {
 				records = records[:last]
+				continue
 			}
+			bytes += size(&records[last])
 		}
 		if err := it.Err(); err != nil {
-			return Batch{}, err
+			return nil, 0, err
 		}
 	}
-	b.Records = records
-	return b, nil
+	return records, bytes, nil
 }
 
 // signal wakes the one goroutine that waits on ch, or lets the next wait pass.

@@ -88,6 +88,7 @@ func (g *Group) Seek(ctx context.Context, tp record.TopicPartition, offset recor
 	c.queue, c.err = nil, nil
 	c.done, c.stored = offset, offset
 	c.seek = offset
+	c.era++
 	signal(g.tidy) // the keeper starts the feed anew
 	signal(g.wake)
 	return nil

@@ -15,8 +15,11 @@ type Batch struct {
 	Partition int32
 	Records   []record.Record // at least one, in offset order
 
-	next  record.Offset // what committing the batch commits
-	claim *claim
+	next   record.Offset // what committing the batch commits
+	claim  *claim
+	packed []record.Batch // instead of Records, until somebody takes it
+	from   record.Offset  // of packed, what lies below does not count
+	each   int            // bytes of a record, on average
 }
 
 // TopicPartition returns the partition of the batch.
@@ -50,14 +53,34 @@ func (g *Group) Poll(ctx context.Context) (Batch, error) {
 		default:
 		}
 		b, ok, err := g.take()
-		if ok || err != nil {
-			return b, err
+		if err != nil {
+			return Batch{}, err
+		}
+		if ok {
+			if err := g.unpack(&b); err != nil {
+				return Batch{}, place(b.TopicPartition(), err)
+			}
+			if len(b.Records) > 0 {
+				return b, nil
+			}
+			g.passOver(b)
+			continue
 		}
 		select {
 		case <-g.wake:
 		case <-g.closing:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// passOver forgets a batch from take that holds nothing for a user.
+func (g *Group) passOver(b Batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.out == b.claim {
+		g.out = nil
+		signal(g.tidy)
 	}
 }
 

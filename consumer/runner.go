@@ -154,15 +154,11 @@ func (r *runner) step() (more bool, err error) {
 				if c.win != nil && !c.win.room(g.cfg.MaxInFlight, g.cfg.MaxInFlightBytes) {
 					continue
 				}
-				b := c.queue[0]
-				c.queue = slices.Delete(c.queue, 0, 1)
-				signal(c.space)
-				if err := r.take(c, b); err != nil {
+				g.turn = (g.turn + i) % len(g.ring)
+				if err := r.take(c); err != nil {
 					return false, err
 				}
-				if g.claims[c.tp] != c { // lost while the receipt was committed
-					return true, nil
-				}
+				return true, nil // Group.mu was free meanwhile: begin anew
 			case c.err != nil && (c.win == nil || len(c.win.flight) == 0):
 				g.turn = (g.turn + i + 1) % len(g.ring)
 				return false, c.err
@@ -180,10 +176,30 @@ func (r *runner) step() (more bool, err error) {
 	return more, nil
 }
 
-// take brings a batch into the window of its claim. With OnReceipt it is
-// committed first, for which Group.mu is given away meanwhile.
-func (r *runner) take(c *claim, b Batch) error {
+// take brings the next batch of a claim into its window, for which Group.mu is
+// given away meanwhile. With OnReceipt it is committed first.
+func (r *runner) take(c *claim) error {
 	g := r.g
+	b, era := c.queue[0], c.era
+	c.queue = slices.Delete(c.queue, 0, 1)
+	signal(c.space)
+	c.taking = true // not to be given up now
+	defer func() {
+		c.taking = false
+		signal(g.tidy)
+	}()
+	g.mu.Unlock()
+	err := g.unpack(&b)
+	g.mu.Lock()
+	switch {
+	case err != nil:
+		return place(c.tp, err)
+	case len(b.Records) == 0, g.claims[c.tp] != c, c.era != era:
+		return nil
+	case c.halted():
+		c.queue = slices.Insert(c.queue, 0, b)
+		return nil
+	}
 	if c.win == nil {
 		c.win = newWindow(c, g.cfg.Workers)
 		c.done = b.Records[0].Offset
@@ -196,7 +212,7 @@ func (r *runner) take(c *claim, b Batch) error {
 		return nil
 	}
 	g.mu.Unlock()
-	err := g.save(r.store, []saving{{c, b.next}}, false)
+	err = g.save(r.store, []saving{{c, b.next}}, false)
 	g.mu.Lock()
 	return err
 }

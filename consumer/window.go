@@ -17,7 +17,7 @@ type window struct {
 
 	flight  []*flight // oldest first; the last one may not be handed out to its end
 	records int       // handed out, and not below the finished prefix
-	bytes   int       // of their keys, values and headers
+	bytes   int       // of their keys, values and headers, by the averages of their batches
 	running int       // lanes with a worker on them
 	turn    int       // lane for the next record without a key
 }
@@ -110,11 +110,10 @@ func (w *window) hand(maxRecords, maxBytes int) (woken []*lane) {
 	}
 	from := f.handed
 	for f.handed < len(f.batch.Records) && f.handed-from < pieceRecords && w.room(maxRecords, maxBytes) {
-		r := &f.batch.Records[f.handed]
 		w.records++
-		w.bytes += size(r)
+		w.bytes += f.batch.each
 		if len(w.lanes) > 1 {
-			woken = w.lanes[w.lane(r)].put(piece{f, f.handed, f.handed + 1}, woken)
+			woken = w.lanes[w.lane(&f.batch.Records[f.handed])].put(piece{f, f.handed, f.handed + 1}, woken)
 		}
 		f.handed++
 	}
@@ -180,10 +179,9 @@ func (w *window) settle() (through []*flight) {
 	for len(w.flight) > 0 {
 		f := w.flight[0]
 		n := int(f.finished.Load())
-		for ; f.settled < n; f.settled++ {
-			w.records--
-			w.bytes -= size(&f.batch.Records[f.settled])
-		}
+		w.records -= n - f.settled
+		w.bytes -= (n - f.settled) * f.batch.each
+		f.settled = n
 		if n < len(f.batch.Records) {
 			if n > 0 {
 				w.claim.done = f.batch.Records[n].Offset
