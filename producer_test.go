@@ -80,6 +80,53 @@ func TestAProducerKeepsOrderWhileLeadersAreCutOff(t *testing.T) {
 	}
 }
 
+// TestAProducerGoesOnWithATopicThatIsMadeAnew has one producer write to three
+// topics of one name, one after the other, with different numbers of partitions.
+func TestAProducerGoesOnWithATopicThatIsMadeAnew(t *testing.T) {
+	nodes, _ := openThree(t)
+	ctx := within(t, time.Minute)
+	p, err := nodes["b"].Producer(quorumlog.ProducerConfig{Name: "importer", Dedupe: quorumlog.Dedupe{Header: "id"}})
+	require.NoError(t, err)
+	for round, partitions := range []int{4, 1, 8} {
+		if round > 0 {
+			require.NoError(t, nodes["a"].DeleteTopic(ctx, "orders"))
+		}
+		require.NoError(t, nodes["a"].CreateTopic(ctx, quorumlog.TopicConfig{Name: "orders", Partitions: partitions, Flush: quorumlog.FlushNever}))
+		require.NoError(t, nodes["b"].WaitReady(ctx, "orders"))
+		want := make(map[string]int32)
+		send := func(i int) (quorumlog.Result, error) {
+			v := fmt.Sprint(i)
+			r := quorumlog.Record{Topic: "orders", Key: []byte(v), Value: []byte(v), Headers: []quorumlog.Header{{Key: "id", Value: []byte(v)}}}
+			return p.Send(ctx, r)
+		}
+		// A record may be the one that finds out, and be lost with the old topic.
+		for i := 0; i < 20; i++ {
+			res, err := send(i)
+			if err != nil {
+				require.ErrorIs(t, err, quorumlog.ErrUnknownTopic)
+				i--
+				continue
+			}
+			require.False(t, res.Duplicate, "the old topic's ids are forgotten")
+			want[fmt.Sprint(i)] = res.Partition
+		}
+		for i := range 20 {
+			res, err := send(i)
+			require.NoError(t, err)
+			require.True(t, res.Duplicate)
+		}
+		got := make(map[string]int32)
+		for r, err := range nodes["c"].Read(ctx, "orders", quorumlog.UntilEnd()) {
+			require.NoError(t, err)
+			_, twice := got[string(r.Value)]
+			require.False(t, twice, "%s is there twice", r.Value)
+			got[string(r.Value)] = r.Partition
+		}
+		require.Equal(t, want, got)
+	}
+	require.NoError(t, p.Close(ctx))
+}
+
 // leaderOf returns who leads partition 0 of "orders" when it is not the one given.
 func leaderOf(t *testing.T, ctx context.Context, n *quorumlog.Node, not string) string {
 	t.Helper()

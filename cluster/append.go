@@ -16,6 +16,9 @@ import (
 // with. done is called exactly once, perhaps before Append returns, and must
 // not block.
 //
+// id is the topic that is meant: another one of the name is
+// *record.UnknownTopicError. The zero id means whichever has the name.
+//
 // It does not wait for metadata: a topic this node has not heard of is
 // *record.UnknownTopicError, even if another node has just made it. Partitions
 // waits, and should be called first.
@@ -24,8 +27,11 @@ import (
 // record.ErrClosed say that nothing was written and another try makes sense
 // (not on a closed node); *record.OutcomeUnknownError that nobody knows. All
 // others are as for replica.Replica.Append.
-func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	p, err := n.writable(ctx, tp)
+func (n *Node) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	p, err := n.writable(tp)
+	if err == nil && id != (record.TopicID{}) && id != p.key.topic {
+		err = &record.UnknownTopicError{Topic: tp.Topic, Partition: -1}
+	}
 	if err != nil {
 		done(record.Appended{}, err)
 		return
@@ -47,18 +53,14 @@ func (n *Node) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 }
 
 // writable returns the partition if users may append to it.
-func (n *Node) writable(ctx context.Context, tp record.TopicPartition) (*partition, error) {
+func (n *Node) writable(tp record.TopicPartition) (*partition, error) {
 	if n.life.Err() != nil {
 		return nil, n.closedError()
 	}
 	if isInternal(tp.Topic) {
 		return nil, fmt.Errorf("%w: topic %q is the cluster's own; write to another", record.ErrInvalid, tp.Topic)
 	}
-	p, err := n.known(tp)
-	if err != nil {
-		return nil, err
-	}
-	return meansToo(ctx, p)
+	return n.known(tp)
 }
 
 func (n *Node) appendHere(ctx context.Context, p *partition, rep *replica.Replica, b record.Batch, acks record.Acks, done func(record.Appended, error)) {

@@ -12,8 +12,8 @@ import (
 // Client is a node as one producer or one consumer uses it: it goes on to mean the
 // topics it has asked for, though others may have their names by now. A client
 // keeps what it knows of a topic (how many partitions, where it reads, what it has
-// written), and none of that holds for another topic. Its methods may be called at
-// once.
+// written), and none of that holds for another topic. Append is told the id. Its
+// methods may be called at once.
 type Client struct {
 	*Node
 	means means
@@ -81,11 +81,6 @@ func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
 	}
 	_, count, err := c.Layout(ctx, topic)
 	return count, err
-}
-
-// Append is Node.Append.
-func (c *Client) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	c.Node.Append(c.in(ctx), tp, b, acks, done)
 }
 
 // Fetch is Node.Fetch.

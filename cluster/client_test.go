@@ -17,6 +17,8 @@ func TestAClientThatIsLateDoesNotTouchTheNextTopic(t *testing.T) {
 	n, tp := c.node("a"), part("orders", 1)
 	c.writer(n, tp).send(n, "old")
 	old := c.node("b").Client()
+	id, _, err := old.Layout(c.ctx(), "orders")
+	require.NoError(t, err)
 	count, err := old.Partitions(c.ctx(), "orders")
 	require.NoError(t, err)
 	require.Equal(t, 2, count)
@@ -32,7 +34,7 @@ func TestAClientThatIsLateDoesNotTouchTheNextTopic(t *testing.T) {
 			"time":       func() error { _, _, err := old.OffsetForTime(c.ctx(), tp, time.UnixMilli(0)); return err },
 			"append": func() error {
 				ch := make(chan error, 1)
-				old.Append(c.ctx(), tp, testBatch(t, "late"), record.AckQuorum, func(_ record.Appended, err error) { ch <- err })
+				old.Append(c.ctx(), id, tp, testBatch(t, "late"), record.AckQuorum, func(_ record.Appended, err error) { ch <- err })
 				return <-ch
 			},
 		} {

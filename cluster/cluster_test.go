@@ -146,7 +146,7 @@ func TestBatchesOfOneCallerKeepTheirOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Add(count)
 		for i := range count {
-			n.Append(c.ctx(), tp, testBatch(t, "x"), record.AckQuorum, func(a record.Appended, err error) {
+			n.Append(c.ctx(), record.TopicID{}, tp, testBatch(t, "x"), record.AckQuorum, func(a record.Appended, err error) {
 				offsets[i], errs[i] = a.BaseOffset, err
 				wg.Done()
 			})

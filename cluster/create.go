@@ -166,8 +166,12 @@ func (n *Node) Partitions(ctx context.Context, topic string) (int, error) {
 	return t.Partitions(), err
 }
 
-// Layout returns a topic's id and how many partitions it has, as Topic does.
+// Layout returns a topic's id and how many partitions it has, as Topic does. It is
+// quick when this node knows the topic.
 func (n *Node) Layout(ctx context.Context, topic string) (record.TopicID, int, error) {
+	if t, ok := n.folded(topic); ok && n.life.Err() == nil {
+		return t.ID, t.Partitions(), nil
+	}
 	t, err := n.Topic(ctx, topic)
 	return t.ID, t.Partitions(), err
 }

@@ -49,7 +49,7 @@ func (n *Node) appendOnce(ctx context.Context, tp record.TopicPartition, b recor
 		return err
 	}
 	done := make(chan error, 1)
-	n.Append(ctx, tp, b, record.AckQuorum, func(_ record.Appended, err error) { done <- err })
+	n.Append(ctx, record.TopicID{}, tp, b, record.AckQuorum, func(_ record.Appended, err error) { done <- err })
 	return <-done // it ends with ctx
 }
 

@@ -199,7 +199,7 @@ func appendOnce(ctx context.Context, n *Node, tp record.TopicPartition, b record
 		err error
 	}
 	ch := make(chan result, 2)
-	n.Append(ctx, tp, b, acks, func(a record.Appended, err error) { ch <- result{a, err} })
+	n.Append(ctx, record.TopicID{}, tp, b, acks, func(a record.Appended, err error) { ch <- result{a, err} })
 	r := <-ch
 	return r.a, r.err
 }

@@ -60,31 +60,52 @@ func (p *Producer) add(ctx context.Context, r *record.Record, s slot, wait bool,
 
 // take adds r, whose bytes are taken, to a batch of t, unless it was sent before.
 func (p *Producer) take(ctx context.Context, t *topic, r *record.Record, size int, s slot, acks record.Acks, id []byte) (bool, error) {
-	for relearned := false; ; relearned = true {
+	for {
+		pt, err := p.place(ctx, t, r)
+		if err != nil {
+			return false, err
+		}
+		topic, n := t.id, t.n
 		if id != nil {
 			if again, err := p.again(ctx, t, id, s); again || err != nil {
 				return false, err
 			}
 		}
-		err := p.put(t, r, size, s, acks, id)
-		if relearned || !errors.Is(err, record.ErrUnknownTopic) {
+		if topic == t.id && n == t.n {
+			err = p.put(pt, r, size, s, acks, id)
 			return err == nil, err
-		}
-		if t, err = p.learn(ctx, r.Topic); err != nil { // the partition may be new
-			return false, err
 		}
 	}
 }
 
-// put adds rec, whose bytes are taken, to a batch of t.
-func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks record.Acks, id []byte) error {
-	r := &p.scratch
-	*r = *rec
-	defer func() { *r = record.Record{} }() // the caller's slices are its own again
-	pt, err := t.pick(r)
-	if err != nil {
-		return err
+// place picks the partition for r. Before a batch is begun, and when there is no
+// such partition, it looks at the layout of t again, without the lock.
+func (p *Producer) place(ctx context.Context, t *topic, r *record.Record) (*partition, error) {
+	pt, err := p.pick(t, r)
+	switch {
+	case err == nil && pt.open != nil:
+		return pt, nil
+	case err != nil && !errors.Is(err, record.ErrUnknownTopic):
+		return nil, err
 	}
+	id, n := t.id, t.n
+	if err := p.look(ctx, t); err != nil {
+		return nil, err
+	}
+	if id == t.id && n == t.n {
+		return pt, err
+	}
+	return p.pick(t, r)
+}
+
+func (p *Producer) pick(t *topic, r *record.Record) (*partition, error) {
+	p.scratch = *r
+	defer func() { p.scratch = record.Record{} }() // the caller's slices are its own again
+	return t.pick(&p.scratch)
+}
+
+// put adds r, whose bytes are taken, to a batch of pt.
+func (p *Producer) put(pt *partition, r *record.Record, size int, s slot, acks record.Acks, id []byte) error {
 	if pt.open != nil && (pt.open.builder.Len()+size > p.cfg.BatchBytes || pt.open.acks != acks) {
 		pt.seal()
 		p.mark(pt)
@@ -93,7 +114,7 @@ func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks reco
 	if b == nil {
 		b = p.newBatch(pt, acks)
 	}
-	if err = b.builder.Append(r); err != nil {
+	if err := b.builder.Append(r); err != nil {
 		if pt.open == nil {
 			p.spare.putBuilder(b)
 			p.spare.putSlots(b)
@@ -114,7 +135,7 @@ func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks reco
 		s.wait.batch, s.wait.index = b, len(b.slots)
 	}
 	if id != nil || b.ids != nil {
-		p.remember(t, b, id)
+		p.remember(b, id)
 	}
 	b.slots = append(b.slots, s)
 	b.bytes += int64(size)
@@ -123,10 +144,7 @@ func (p *Producer) put(t *topic, rec *record.Record, size int, s slot, acks reco
 
 func (p *Producer) newBatch(pt *partition, acks record.Acks) *batch {
 	now := time.Now()
-	if now.Sub(pt.topic.learned) > learnEvery {
-		p.relearn(pt.topic)
-	}
-	b := &batch{pt: pt, acks: acks, deadline: now.Add(p.cfg.DeliveryTimeout)}
+	b := &batch{pt: pt, topic: pt.topic.id, acks: acks, deadline: now.Add(p.cfg.DeliveryTimeout)}
 	if p.cfg.Linger > 0 {
 		b.lingerUntil = now.Add(p.cfg.Linger)
 	}

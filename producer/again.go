@@ -36,6 +36,12 @@ func (p *Producer) again(ctx context.Context, t *topic, id []byte, s slot) (bool
 			p.follow(k, s)
 			return true, nil
 		case k.failure == nil:
+			if err := p.look(ctx, t); err != nil {
+				return false, err
+			}
+			if w != t.window {
+				continue // what was written is gone with the old topic
+			}
 			f := follower(k, s)
 			p.finish(f, record.Appended{BaseOffset: k.offset, Duplicate: true, Synced: k.synced}, nil)
 			return true, nil
@@ -159,10 +165,10 @@ func (p *Producer) decide(ctx context.Context, k *known) error {
 }
 
 // remember adds the id of the next record of b, nil for none.
-func (p *Producer) remember(t *topic, b *batch, id []byte) {
+func (p *Producer) remember(b *batch, id []byte) {
 	var k *known
 	if id != nil {
-		k = t.window.add(string(id), b.pt, time.Now())
+		k = b.pt.topic.window.add(string(id), b.pt, time.Now())
 		k.batch = b
 	}
 	for len(b.ids) < len(b.slots) {

@@ -19,6 +19,7 @@ type identity struct {
 // the sender.
 type batch struct {
 	pt      *partition
+	topic   record.TopicID  // that it is for
 	builder *record.Builder // the records; nil once encoded
 	data    record.Batch    // as first given away: only the bytes no leader stamps may be read
 	slots   []slot          // who waits for what, one per record

@@ -27,10 +27,13 @@ type Cluster interface {
 	// called exactly once, on any goroutine, maybe before Append returns, and
 	// soon after ctx has ended; it must not block.
 	//
+	// id is the topic that is meant, from Layout: with another one of the name, or
+	// none, the answer is *record.UnknownTopicError.
+	//
 	// b is given away. Whoever gets it may stamp base offset and leader epoch
 	// in place, and changes nothing else in it, ever: the producer reads the
 	// other bytes again when it has to repeat the batch.
-	Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error))
+	Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error))
 
 	// NewProducer returns an identity for the producer of that name, with a
 	// higher epoch than any before; without a name it is a fresh id.

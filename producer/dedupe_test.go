@@ -306,6 +306,28 @@ func TestACancelledRecordIsNotTakenBackFromThoseWhoWaitForItsID(t *testing.T) {
 	})
 }
 
+func TestTheIDsOfATopicThatIsMadeAnewAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2)
+		p := start(t, f, deduping())
+		_, err := p.Send(t.Context(), withID("a"))
+		require.NoError(t, err)
+		f.remake(0)
+		_, err = p.Send(t.Context(), withID("a"))
+		require.ErrorIs(t, err, record.ErrUnknownTopic)
+		f.remake(1)
+		for i := range 2 {
+			res, err := p.Send(t.Context(), withID("a"))
+			require.NoError(t, err)
+			require.Equal(t, i == 1, res.Duplicate)
+		}
+		f.remake(1)
+		res, err := p.Send(t.Context(), withID("a"))
+		require.NoError(t, err)
+		require.False(t, res.Duplicate)
+	})
+}
+
 func TestWithoutTheIDsOfTheLogNoRecordWithAnIDIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)

@@ -57,9 +57,10 @@
 // The buffer holds what has no result yet, Config.BufferBytes of it. Who finds it
 // full waits in line, no longer than ctx.
 //
-// The layout of a topic, how many partitions it has, is looked up with its first
-// record, once a minute while it is used, and when a partition is unknown. Records
-// on their way to a topic that is deleted are given up.
+// The layout of a topic, which one it is and how many partitions it has, is looked
+// up with each batch that is begun, and when a partition is unknown. Records on their
+// way to a topic that is deleted are given up, though another one of the name may
+// have been made: in that one their keys may have other partitions.
 //
 // # Once and in order
 //

@@ -127,7 +127,7 @@ func (f *fake) RenewProducer(_ context.Context, name string, id record.ProducerI
 	return now.id, now.epoch, nil
 }
 
-func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+func (f *fake) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	require.NoError(f.t, b.Check())
 	require.Equal(f.t, record.NoLeaderEpoch, b.LeaderEpoch(), "a batch that was stamped before came again")
 	require.Zero(f.t, b.BaseOffset())
@@ -136,11 +136,8 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 	f.tries = append(f.tries, try{tp: tp, id: b.ProducerID(), epoch: b.ProducerEpoch(), seq: b.BaseSequence(), count: b.Count(), acks: acks})
 	f.mu.Unlock()
 
-	f.mu.Lock()
-	known := int(tp.Partition) < f.partitions
-	f.mu.Unlock()
-	if !known {
-		done(record.Appended{}, &record.UnknownTopicError{Topic: tp.Topic, Partition: tp.Partition})
+	if !f.knows(id, tp) {
+		done(record.Appended{}, &record.UnknownTopicError{Topic: tp.Topic, Partition: -1})
 		return
 	}
 	var then fate
@@ -159,7 +156,13 @@ func (f *fake) Append(ctx context.Context, tp record.TopicPartition, b record.Ba
 		return
 	}
 	after(then.arrive, func() {
-		a, err := f.log(tp).arrive(tp, b)
+		var (
+			a   record.Appended
+			err error = &record.UnknownTopicError{Topic: tp.Topic, Partition: -1}
+		)
+		if f.knows(id, tp) {
+			a, err = f.log(tp).arrive(tp, b)
+		}
 		after(then.answer, func() {
 			if then.hold != nil {
 				go func() {
@@ -224,6 +227,12 @@ func (f *fake) log(tp record.TopicPartition) *fakeLog {
 		f.logs[tp] = l
 	}
 	return l
+}
+
+func (f *fake) knows(id record.TopicID, tp record.TopicPartition) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return id == f.id && int(tp.Partition) < f.partitions
 }
 
 // tried returns what came so far.
@@ -370,8 +379,8 @@ func (l *fakeLog) forget(n int) {
 // twice answers every try a second time.
 type twice struct{ *fake }
 
-func (c twice) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	c.fake.Append(ctx, tp, b, acks, func(a record.Appended, err error) {
+func (c twice) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	c.fake.Append(ctx, id, tp, b, acks, func(a record.Appended, err error) {
 		done(a, err)
 		done(record.Appended{}, errors.New("a second answer"))
 	})

@@ -155,7 +155,7 @@ func (p *Producer) try(ctx context.Context, b *batch, try int) {
 		done(record.Appended{}, fmt.Errorf("%w: %w", record.ErrInvalid, err))
 		return
 	}
-	p.cluster.Append(ctx, b.pt.tp, data, b.acks, done)
+	p.cluster.Append(ctx, b.topic, b.pt.tp, data, b.acks, done)
 }
 
 // tryContext returns a context that ends tryTimeout from now, or up to a fifth

@@ -436,7 +436,7 @@ func (*instant) RenewProducer(_ context.Context, _ string, id record.ProducerID,
 	return id, epoch + 1, nil
 }
 
-func (f *instant) Append(_ context.Context, _ record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
+func (f *instant) Append(_ context.Context, _ record.TopicID, _ record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
 	a := record.Appended{BaseOffset: f.end}
 	f.end += record.Offset(b.Count())
 	done(a, nil)

@@ -31,19 +31,19 @@ func (p *Producer) answered(b *batch, try int, a record.Appended, err error) {
 		pt.remove(b)
 		p.inFlight--
 		pt.failures, pt.retryAt, pt.lastError = 0, time.Time{}, nil
-		pt.proven = now
-		pt.acked = max(pt.acked, b.number)
-		if a.BaseOffset != record.NoOffset {
-			pt.next = max(pt.next, a.BaseOffset+record.Offset(b.count))
+		if b.topic == pt.topic.id {
+			pt.proven = now
+			pt.acked = max(pt.acked, b.number)
+			if a.BaseOffset != record.NoOffset {
+				pt.next = max(pt.next, a.BaseOffset+record.Offset(b.count))
+			}
 		}
 		p.finish(b, a, nil)
 	} else {
 		pt.failing = true
 		pt.lastError = err
 		if errors.Is(err, record.ErrUnknownTopic) {
-			// It may have been made anew: that one's leader knows nothing of us.
-			pt.proven = time.Time{}
-			p.relearn(pt.topic)
+			p.relearn(pt.topic) // it may have been made anew
 		}
 		switch classify(err) {
 		case unknown:
@@ -117,6 +117,8 @@ func (p *Producer) settle(pt *partition, now time.Time) {
 			cause = p.fatal
 		case c == refused, p.cfg.NoRetries:
 			cause = b.err
+		case b.topic != pt.topic.id: // that one is gone
+			cause = &record.UnknownTopicError{Topic: pt.tp.Topic, Partition: -1}
 		case gap && b.maybe:
 			cause = fmt.Errorf("%w; %w", errGap, b.err)
 		case gap:

@@ -10,21 +10,17 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// learnEvery is how often a producer that sends to a topic looks at its layout
-// again. It also does when a partition is unknown.
-const learnEvery = time.Minute
-
 // topic is one topic as the producer knows it. The producer's lock guards it.
 type topic struct {
 	name   string
 	id     record.TopicID
+	past   map[record.TopicID]bool // ids of the topics of that name before
 	picker Picker
 	n      int // partitions; 0: the topic is gone, or was never there
 	// parts are all there ever were: those from n on may still have batches in
 	// flight, and go on with their sequences if they come back.
 	parts    []*partition
-	grown    int       // how many it had before it grew though that is not allowed; or 0
-	learned  time.Time // when it was last asked for
+	grown    int // how many it had before it grew though that is not allowed; or 0
 	learning bool
 	window   *window // with Dedupe: of the ids; nil before the first
 }
@@ -69,15 +65,13 @@ func (p *Producer) learn(ctx context.Context, name string) (*topic, error) {
 	}
 	t := p.topics[name]
 	if t == nil {
-		t = &topic{name: name, id: id, picker: p.cfg.Partitioner(name)}
+		t = &topic{name: name, id: id, past: make(map[record.TopicID]bool), picker: p.cfg.Partitioner(name)}
 		if k, ok := t.picker.(*byKey); ok {
 			k.down = t.down
 		}
 		p.topics[name] = t
 	}
-	if id != t.id || n > t.n { // no other caller was faster
-		p.lay(t, id, n)
-	}
+	p.looked(t, id, n, nil)
 	return t, nil
 }
 
@@ -93,48 +87,63 @@ func (p *Producer) relearn(t *topic) {
 		id, n, err := p.cluster.Layout(ctx, t.name)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		t.learning, t.learned = false, time.Now()
-		switch {
-		case errors.Is(err, record.ErrUnknownTopic):
-			p.lay(t, t.id, 0)
-		case err == nil && n > 0:
-			p.lay(t, id, n)
-		}
+		t.learning = false
+		p.looked(t, id, n, err)
 	})
 }
 
-// lay makes t have n partitions. Those that are there no more lose their batches.
+// look looks at the layout of t again, without the lock. That it cannot is no error.
+func (p *Producer) look(ctx context.Context, t *topic) error {
+	p.mu.Unlock()
+	id, n, err := p.cluster.Layout(ctx, t.name)
+	p.mu.Lock()
+	p.looked(t, id, n, err)
+	if errors.Is(err, record.ErrUnknownTopic) {
+		return notWritten(t.name, err)
+	}
+	return p.refusal()
+}
+
+// looked takes in what Layout said.
+func (p *Producer) looked(t *topic, id record.TopicID, n int, err error) {
+	switch {
+	case errors.Is(err, record.ErrUnknownTopic):
+		p.lay(t, t.id, 0)
+	case err == nil && n > 0 && !t.past[id]: // else another lookup was faster
+		p.lay(t, id, n)
+	}
+}
+
+// lay makes t have n partitions. Batches for those that are there no more, or for a
+// topic of another id, are given up.
 func (p *Producer) lay(t *topic, id record.TopicID, n int) {
-	anew := id != t.id || n < t.n
-	if t.n > 0 && (anew || n > t.n) {
+	if t.n > 0 && (id != t.id || n != t.n) {
 		p.cfg.Logger.Info("topic has another number of partitions, or was made anew", slog.String("topic", t.name), slog.Int("had", t.n), slog.Int("have", n))
 	}
-	if _, keyed := t.picker.(*byKey); keyed && t.n > 0 && n > t.n && !anew && !p.cfg.AllowGrowth && t.grown == 0 {
-		t.grown = t.n
-	}
-	if anew {
+	old := t.parts
+	switch {
+	case id != t.id:
+		t.past[t.id] = true
 		t.grown, t.window = 0, nil
 		for _, pt := range t.parts {
-			pt.proven, pt.next = time.Time{}, 0 // its leader knows nothing of us
+			pt.ident, pt.proven, pt.next = nil, time.Time{}, 0 // its leader knows nothing of us
+		}
+	case n <= t.n:
+		old = t.parts[n:]
+	default:
+		old = nil
+		if _, keyed := t.picker.(*byKey); keyed && t.n > 0 && !p.cfg.AllowGrowth && t.grown == 0 {
+			t.grown = t.n
 		}
 	}
-	if id != t.id && t.n > 0 && n != t.n { // keys that were placed among t.n would be among others
-		for _, pt := range t.parts {
-			p.giveUpAll(pt, &record.UnknownTopicError{Topic: t.name, Partition: -1})
-		}
-	}
-	t.id, t.n, t.learned = id, n, time.Now()
+	t.id, t.n = id, n
 	for i := len(t.parts); i < n; i++ {
 		pt := &partition{tp: record.TopicPartition{Topic: t.name, Partition: int32(i)}, topic: t}
 		t.parts = append(t.parts, pt)
 		p.parts = append(p.parts, pt)
 	}
-	for _, pt := range t.parts[n:] {
-		unknown := &record.UnknownTopicError{Topic: t.name, Partition: pt.tp.Partition}
-		if n == 0 {
-			unknown.Partition = -1
-		}
-		p.giveUpAll(pt, unknown)
+	for _, pt := range old {
+		p.giveUpAll(pt, &record.UnknownTopicError{Topic: t.name, Partition: -1})
 	}
 	p.landed()
 }

@@ -28,9 +28,6 @@ func TestAGrownTopicIsRefusedWhereKeysWouldMove(t *testing.T) {
 		require.NoError(t, p.Flush(t.Context()))
 
 		f.grow(8)
-		time.Sleep(2 * time.Minute) // virtual
-		sendAsync(p, rec("the producer looks again"))
-		synctest.Wait()
 		for _, o := range sendAsync(p, keyed()...) {
 			var grown *producer.TopicGrownError
 			require.ErrorAs(t, o.err, &grown)
@@ -59,9 +56,7 @@ func TestGrowthIsUsedWhereItIsAllowedOrMovesNoKey(t *testing.T) {
 				p := start(t, f, cfg)
 				sendAsync(p, keyed()...)
 				f.grow(8)
-				time.Sleep(2 * time.Minute) // virtual
-				sendAsync(p, rec("the producer looks again"))
-				synctest.Wait()
+				require.NoError(t, p.Flush(t.Context())) // or they would join the batches from before
 				outs := sendAsync(p, keyed()...)
 				require.NoError(t, p.Flush(t.Context()))
 				used := make(map[int32]bool)
@@ -88,32 +83,56 @@ func TestAPartitionAskedForByNumberIsLookedUpAtOnce(t *testing.T) {
 }
 
 func TestATopicMadeAnewIsUsedWithItsNewPartitions(t *testing.T) {
-	for name, n := range map[string]int{"fewer": 1, "more": 8} {
+	for name, n := range map[string]int{"fewer": 1, "as many": 4, "more": 8} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t, 4)
 				p := start(t, f, producer.Config{Name: "n"})
-				sendAsync(p, keyed()...)
-				require.NoError(t, p.Flush(t.Context()))
-
-				f.remake(n)
-				begin := time.Now()
-				for _, o := range sendAsync(p, keyed()...) { // some of it may be lost with the old partitions
+				for _, partitions := range []int{4, n} {
+					f.remake(partitions)
+					outs := sendAsync(p, keyed()...)
 					require.NoError(t, p.Flush(t.Context()))
-					if o.err != nil {
-						require.ErrorIs(t, o.err, record.ErrUnknownTopic)
-						require.ErrorIs(t, o.err, producer.ErrNotWritten)
+					for i, o := range outs {
+						require.NoError(t, o.err)
+						require.EqualValues(t, producer.KeyPartition([]byte{byte(i)}, partitions), o.res.Partition)
 					}
 				}
-				require.Less(t, time.Since(begin), 10*time.Second, "it does not wait for the delivery timeout")
-				time.Sleep(2 * time.Minute) // virtual
-				sendAsync(p, rec("the producer looks again"))
+				for _, try := range f.tried() {
+					require.Zero(t, try.epoch, "sequences begin anew, and the identity stays")
+				}
+			})
+		})
+	}
+}
+
+// Records that were packed for the old topic are not written to the new one, where
+// their keys may have other partitions.
+func TestRecordsOnTheirWayToATopicThatIsMadeAnewAreGivenUp(t *testing.T) {
+	for name, cfg := range map[string]producer.Config{
+		"lingering": {Linger: time.Second},
+		"in flight": {},
+		"waiting":   {BatchBytes: 1 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t, 4)
+				f.judge = func(record.TopicPartition, record.Batch) fate { return fate{arrive: time.Second} }
+				p := start(t, f, cfg)
+				lost := sendAsync(p, keyed()...)
 				synctest.Wait()
+				f.remake(8)
+				begin := time.Now()
+				require.NoError(t, p.Flush(t.Context()))
+				require.LessOrEqual(t, time.Since(begin), 3*time.Second, "it does not wait for the delivery timeout")
+				for _, o := range lost {
+					require.ErrorIs(t, o.err, record.ErrUnknownTopic)
+					require.ErrorIs(t, o.err, producer.ErrNotWritten)
+				}
 				outs := sendAsync(p, keyed()...)
 				require.NoError(t, p.Flush(t.Context()))
 				for i, o := range outs {
 					require.NoError(t, o.err)
-					require.EqualValues(t, producer.KeyPartition([]byte{byte(i)}, n), o.res.Partition)
+					require.EqualValues(t, producer.KeyPartition([]byte{byte(i)}, 8), o.res.Partition)
 				}
 			})
 		})
@@ -201,15 +220,14 @@ func TestRecordsWithoutAKeyAvoidAPartitionThatIsDown(t *testing.T) {
 	})
 }
 
-func TestALayoutIsLookedUpOnceAMinute(t *testing.T) {
+func TestALayoutIsLookedUpWithEachBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t, 2)
-		p := start(t, f, producer.Config{})
-		for range 600 {
-			_, err := p.Send(t.Context(), rec("x"))
-			require.NoError(t, err)
-			time.Sleep(time.Second) // virtual
+		f := newFake(t, 1)
+		p := start(t, f, producer.Config{Linger: time.Second})
+		for range 3 {
+			sendAsync(p, keyed()...)
+			require.NoError(t, p.Flush(t.Context()))
 		}
-		require.InDelta(t, 10, f.looks, 1)
+		require.Equal(t, 1+3, f.looks, "once to learn of it")
 	})
 }

@@ -31,7 +31,7 @@ func (s *script) Layout(context.Context, string) (record.TopicID, int, error) {
 	return record.TopicID{1}, 3, nil
 }
 
-func (s *script) Append(_ context.Context, tp record.TopicPartition, _ record.Batch, _ record.Acks, done func(record.Appended, error)) {
+func (s *script) Append(_ context.Context, _ record.TopicID, tp record.TopicPartition, _ record.Batch, _ record.Acks, done func(record.Appended, error)) {
 	s.mu.Lock()
 	write := s.write
 	s.mu.Unlock()

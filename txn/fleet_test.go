@@ -164,13 +164,13 @@ func (c client) Partitions(ctx context.Context, topic string) (int, error) {
 	return repeat(ctx, c, func(n *cluster.Node) (int, error) { return n.Partitions(ctx, topic) })
 }
 
-func (c client) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+func (c client) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	n, err := c.node()
 	if err != nil {
 		done(record.Appended{}, err)
 		return
 	}
-	n.Append(ctx, tp, b, acks, done)
+	n.Append(ctx, id, tp, b, acks, done)
 }
 
 func (c client) NewProducer(context.Context, string) (record.ProducerID, record.ProducerEpoch, error) {

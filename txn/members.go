@@ -145,7 +145,7 @@ type joined struct {
 }
 
 // Append implements producer.Cluster.
-func (j joined) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+func (j joined) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	j.members.want(&tp, "", func(err error) {
 		switch {
 		case err == nil:
@@ -160,7 +160,7 @@ func (j joined) Append(ctx context.Context, tp record.TopicPartition, b record.B
 			done(record.Appended{}, fmt.Errorf("%v: %w", tp, record.ErrUnreachable))
 			return
 		}
-		j.Cluster.Append(ctx, tp, b, acks, func(a record.Appended, err error) {
+		j.Cluster.Append(ctx, id, tp, b, acks, func(a record.Appended, err error) {
 			if errors.Is(err, record.ErrNotInTransaction) && !errors.Is(err, record.ErrOutcomeUnknown) {
 				// A new leader has not heard of the transaction.
 				j.members.forget(tp)

@@ -45,13 +45,13 @@ func (c *client) Layout(ctx context.Context, topic string) (record.TopicID, int,
 	return id, count, elsewhere(err)
 }
 
-func (c *client) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+func (c *client) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	n, err := c.node()
 	if err != nil {
 		done(record.Appended{}, err)
 		return
 	}
-	n.Append(ctx, tp, b, acks, func(a record.Appended, err error) { done(a, elsewhere(err)) })
+	n.Append(ctx, id, tp, b, acks, func(a record.Appended, err error) { done(a, elsewhere(err)) })
 }
 
 func (c *client) NewProducer(ctx context.Context, name string) (record.ProducerID, record.ProducerEpoch, error) {

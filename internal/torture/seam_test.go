@@ -35,23 +35,23 @@ func (forgetfulFile) Sync() error { return nil }
 // hastyCluster acknowledges what was only handed over.
 type hastyCluster struct{ producer.Cluster }
 
-func (c hastyCluster) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
-	c.Cluster.Append(ctx, tp, b, record.AckQuorum, func(record.Appended, error) {})
+func (c hastyCluster) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
+	c.Cluster.Append(ctx, id, tp, b, record.AckQuorum, func(record.Appended, error) {})
 	done(record.Appended{BaseOffset: record.NoOffset}, nil)
 }
 
 // leaderCluster takes the leader's own log for a quorum.
 type leaderCluster struct{ producer.Cluster }
 
-func (c leaderCluster) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
-	c.Cluster.Append(ctx, tp, b, record.AckLeader, done)
+func (c leaderCluster) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, _ record.Acks, done func(record.Appended, error)) {
+	c.Cluster.Append(ctx, id, tp, b, record.AckLeader, done)
 }
 
 // anonymousCluster forgets who has sent a batch, and its sequence.
 type anonymousCluster struct{ producer.Cluster }
 
-func (c anonymousCluster) Append(ctx context.Context, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	c.Cluster.Append(ctx, tp, b.Reissue(nil), acks, done)
+func (c anonymousCluster) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	c.Cluster.Append(ctx, id, tp, b.Reissue(nil), acks, done)
 }
 
 // skippingSource leaves out the first batch, now and then.
