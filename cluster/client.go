@@ -88,6 +88,11 @@ func (c *Client) Fetch(ctx context.Context, tp record.TopicPartition, from recor
 	return c.Node.Fetch(c.in(ctx), tp, from, maxBytes, iso)
 }
 
+// FetchNear is Node.FetchNear.
+func (c *Client) FetchNear(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	return c.Node.FetchNear(c.in(ctx), tp, from, maxBytes, iso)
+}
+
 // Offsets is Node.Offsets.
 func (c *Client) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, end record.Offset, err error) {
 	return c.Node.Offsets(c.in(ctx), tp, iso)

@@ -30,6 +30,7 @@ func TestAClientThatIsLateDoesNotTouchTheNextTopic(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"partitions": func() error { _, err := old.Partitions(c.ctx(), "orders"); return err },
 			"fetch":      func() error { _, err := old.Fetch(c.ctx(), tp, 0, 0, record.ReadCommitted); return err },
+			"near":       func() error { _, err := old.FetchNear(c.ctx(), tp, 0, 0, record.ReadCommitted); return err },
 			"offsets":    func() error { _, _, err := old.Offsets(c.ctx(), tp, record.ReadCommitted); return err },
 			"time":       func() error { _, _, err := old.OffsetForTime(c.ctx(), tp, time.UnixMilli(0)); return err },
 			"append": func() error {

@@ -343,3 +343,37 @@ func TestDirectoriesThatWereLeftBehindAreDeleted(t *testing.T) {
 		return slices.Equal(found, []string{partitionDir(c.node("c").meta), "stranger.01234567-0"})
 	})
 }
+
+// TestPartitionsThatSleepMove lets a partition fall asleep before and between moves.
+func TestPartitionsThatSleepMove(t *testing.T) {
+	c := startCluster(t, func(cfg *Config) { quickElections(cfg); cfg.SleepAfter = 50 * time.Millisecond }, "a", "b", "c")
+	c.create("orders", 1)
+	n, tp := c.node("a"), part("orders", 0)
+	w := c.writer(n, tp)
+	c.join("d")
+	require.NoError(t, n.AddNode(c.ctx(), "d"))
+	var want []string
+	asleep := func(nodes ...string) {
+		for _, id := range nodes {
+			p, err := c.node(id).find(c.ctx(), tp)
+			require.NoError(t, err)
+			c.until("sleep on "+id, func() bool { rep, _, _ := p.state(); return rep != nil && rep.Status().Asleep })
+		}
+	}
+	lies := []string{"a", "b", "c"}
+	for i, mv := range [][2]string{{"b", "d"}, {"a", "b"}, {"c", "a"}} {
+		value := fmt.Sprint(i)
+		w.send(n, value)
+		want = append(want, value)
+		asleep(lies...)
+		require.NoError(t, n.MoveReplica(c.ctx(), tp, mv[0], mv[1]))
+		lies[slices.Index(lies, mv[0])] = mv[1]
+		c.holds(tp, lies...)
+	}
+	asleep(lies...)
+	c.stop("d") // the leader's node or not, the rest wakes up and it can be replaced
+	c.peers = []string{"a", "b", "c"}
+	require.NoError(t, n.ReplaceNode(c.ctx(), "d", "c", nil))
+	c.holds(tp, "a", "b", "c")
+	require.Equal(t, want, c.read(n, tp, 0, len(want)))
+}

@@ -21,11 +21,12 @@ func TestANearbyReadOfAFollowerNeedsNoLeader(t *testing.T) {
 	near := func(ctx context.Context, from record.Offset) (record.Fetched, error) {
 		return follower.FetchNear(ctx, tp, from, 0, record.ReadCommitted)
 	}
-	for next := record.Offset(0); next < 2; { // it is told of what is committed a moment later
-		f, err := near(c.ctx(), next)
-		require.NoError(t, err)
-		next = f.Next
-	}
+	p, err := follower.find(c.ctx(), tp)
+	require.NoError(t, err)
+	c.until("its own replica is open, and told of what is committed", func() bool {
+		rep, _, _ := p.state()
+		return rep != nil && rep.Status().HighWatermark == 2
+	})
 	c.network.Isolate(follower.cfg.ID)
 	f, err := near(c.ctx(), 0)
 	require.NoError(t, err)

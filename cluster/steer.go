@@ -25,7 +25,7 @@ const (
 	steering = 16
 
 	firstLook = 20 * time.Millisecond
-	lastLook  = time.Second
+	lastLook  = 3 * time.Second
 )
 
 // errStale is the answer to a step that newer decisions have overtaken.

@@ -420,6 +420,7 @@ type Status struct {
 	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
 	SizeBytes                                               int64
 	Replicas                                                []ReplicaStatus // as the leader knows them; nil on others
+	Asleep                                                  bool            // nobody has used the partition for long
 	Err                                                     error           // why it has stopped by itself; nil while it runs
 }
 
@@ -433,7 +434,7 @@ func (r *Replica) Status() Status {
 	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
 		StartOffset: start, LastStableOffset: stable, HighWatermark: high, EndOffset: b.End,
-		SizeBytes: r.store.log.Size(),
+		SizeBytes: r.store.log.Size(), Asleep: r.nap.Load() != nil,
 	}
 	if r.leads() {
 		s.Replicas = r.replicaStatus()
