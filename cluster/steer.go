@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,6 +51,15 @@ func (o *obstacles) set(k partitionKey, err error) {
 		o.why = map[partitionKey]string{}
 	}
 	o.why[k] = err.Error()
+}
+
+// keep forgets partitions that have arrived, or are gone.
+func (o *obstacles) keep(journeys []journey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.why, func(k partitionKey, _ string) bool {
+		return !slices.ContainsFunc(journeys, func(j journey) bool { return j.p.key == k })
+	})
 }
 
 func (o *obstacles) get(k partitionKey) string {
@@ -100,27 +111,46 @@ func (n *Node) steerAll(life context.Context) (progress, waiting bool) {
 		n.cfg.Logger.Debug("metadata partition waits", "reason", err)
 		waiting = true
 	}
-	var mu sync.Mutex
+	journeys := n.journeys()
+	n.obstacles.keep(journeys)
+	var stuck atomic.Bool
 	var g errgroup.Group
 	g.SetLimit(steering)
-	for _, j := range n.journeys() {
+	for _, j := range journeys {
+		progress = true // let those in that had to wait
 		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(life, 2*n.stepTimeout())
-			defer cancel()
-			moved, err := n.steerPartition(ctx, j)
-			if errors.Is(err, errStale) { // the newer decision has its own turn
-				moved, err = true, nil
-			}
+			err := n.steerFar(life, j)
 			n.obstacles.set(j.p.key, err)
-			mu.Lock()
-			defer mu.Unlock()
-			progress = progress || moved
-			waiting = waiting || !moved
+			if err != nil {
+				stuck.Store(true)
+			}
 			return nil
 		})
 	}
 	_ = g.Wait() // each has its obstacle
+	if stuck.Load() {
+		return false, true
+	}
 	return progress, waiting
+}
+
+// steerFar brings one partition as far as it goes now, so that one that waits
+// holds up no other for longer than it takes to see that. An error says what it
+// waits for.
+func (n *Node) steerFar(life context.Context, j journey) error {
+	for {
+		ctx, cancel := context.WithTimeout(life, 2*n.stepTimeout())
+		err := n.steerPartition(ctx, j)
+		cancel()
+		before := j.Version
+		n.fold.View(func() { j.assignment, j.upto = n.metadata.placed[j.p.key], n.metadata.next })
+		switch {
+		case err != nil && (!errors.Is(err, errStale) || j.Version == before): // another may lead the metadata by now
+			return err
+		case !j.moving():
+			return nil
+		}
+	}
 }
 
 // journey is a partition that moves, and the metadata it was seen in.
@@ -162,14 +192,13 @@ func (n *Node) journeys() (all []journey) {
 	})
 }
 
-// steerPartition takes the next step with one partition. moved says that one was
-// taken.
-func (n *Node) steerPartition(ctx context.Context, j journey) (moved bool, err error) {
+// steerPartition takes the next step with one partition, or says why not.
+func (n *Node) steerPartition(ctx context.Context, j journey) error {
 	what := fmt.Sprintf("move %v", j.p.tp)
 	req := request{Op: opMembers, Version: j.Version, Upto: j.upto}
 	a, err := n.ask(ctx, j.p, what, req)
 	if err != nil {
-		return false, err
+		return err
 	}
 	s := j.next(*a.Members, a.Leader)
 	switch s.action {
@@ -180,18 +209,17 @@ func (n *Node) steerPartition(ctx context.Context, j journey) (moved bool, err e
 		}
 		fallthrough
 	case actionAnnounce, actionForget:
-		err := n.propose(ctx, func() ([]record.Record, error) { return n.metadata.advance(j.p.key, j.Version, s) })
-		return err == nil, err
+		return n.propose(ctx, func() ([]record.Record, error) { return n.metadata.advance(j.p.key, j.Version, s) })
 	}
 	req.Op, req.Action = opStep, s.action
 	for _, node := range s.nodes {
 		req.Node = node
 		if _, err = n.ask(ctx, j.p, what, req); err == nil {
 			n.cfg.Logger.Info("membership changed", "partition", j.p.tp.String(), "action", string(s.action), "replica", node)
-			return true, nil
+			return nil
 		}
 	}
-	return false, err
+	return err
 }
 
 // answerStep is the part of the partition's leader. A step of an older decision

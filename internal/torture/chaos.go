@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlog/quorumlog/cluster"
 	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -151,6 +152,9 @@ var faults = []fault{
 			c.transfer(ctx, m, tp, c.shuffled()[0].id)
 		}
 	}},
+	{"move", 4, false, func(c *chaos, ctx context.Context, m *machine) {
+		c.move(ctx, m)
+	}},
 	{"retention", 4, false, func(c *chaos, ctx context.Context, m *machine) {
 		for _, t := range topics {
 			if t.retention == 0 {
@@ -184,6 +188,21 @@ func (c *chaos) transfer(ctx context.Context, m *machine, tp record.TopicPartiti
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	_ = m.node.Load().TransferLeader(ctx, tp, to)
+}
+
+// move has a partition lie on other machines, as many as a majority of all at least.
+// The move goes on when nobody waits for it any more, or is turned by the next.
+func (c *chaos) move(ctx context.Context, m *machine) {
+	tp, all := c.partition(), c.shuffled()
+	majority := len(all)/2 + 1
+	var to []string
+	for _, m := range all[:majority+c.rng.IntN(len(all)-majority+1)] {
+		to = append(to, m.id)
+	}
+	c.step("move %v to %q", tp, to)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	_ = m.node.Load().Reassign(ctx, []cluster.Move{{Partition: tp, To: to}}, nil)
 }
 
 // run injects faults until ctx ends or something is found, and then mends all.

@@ -82,6 +82,7 @@ func (r *run) run(ctx context.Context) error {
 
 	r.breakThings(ctx)
 	r.fleet.heal(ctx)
+	r.fleet.gather(ctx)
 	r.verify(ctx, func() {
 		endWriting()
 		writers.Wait()

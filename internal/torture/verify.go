@@ -237,6 +237,21 @@ func (f *fleet) compare(ctx context.Context, highs map[record.TopicPartition]rec
 	return changes
 }
 
+// gather brings every partition back to all machines, wherever moves have left it.
+func (f *fleet) gather(ctx context.Context) {
+	n := f.machines[0].node.Load()
+	if n == nil {
+		return // it could not be started, which is a finding of its own
+	}
+	var moves []cluster.Move
+	for _, tp := range partitions() {
+		moves = append(moves, cluster.Move{Partition: tp, To: f.ids()})
+	}
+	f.within(ctx, "every partition moves to every machine", func(ctx context.Context) error {
+		return n.Reassign(ctx, moves, nil)
+	})
+}
+
 // replicasOf is on how many machines a topic is.
 func (f *fleet) replicasOf(topic string) int {
 	if topic == cluster.OffsetsTopic {
