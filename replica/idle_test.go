@@ -104,25 +104,6 @@ func startFleet(t testing.TB, partitions int, fs vfs.FS, dir string, stable func
 	return f
 }
 
-// sleep waits until all partitions sleep.
-func (f *fleet) sleep(t testing.TB) {
-	t.Helper()
-	deadline := time.After(5 * time.Minute)
-	for _, r := range f.replicas {
-		for {
-			turned := r.turned.wait()
-			if n := r.nap.Load(); n != nil && n.settled.Load() {
-				break
-			}
-			select {
-			case <-turned:
-			case <-deadline:
-				require.FailNow(t, "does not sleep", "%v on %s", r.cfg.TopicPartition, r.cfg.Node)
-			}
-		}
-	}
-}
-
 // TestMessagesOfQuietGroupsGrowWithPairsOfNodesNotWithGroups counts them over
 // some heartbeats of many groups and of few.
 func TestMessagesOfQuietGroupsGrowWithPairsOfNodesNotWithGroups(t *testing.T) {

@@ -38,8 +38,7 @@ type Replica struct {
 	closing     sync.Once
 
 	moved   signal // the high watermark moved, or the replica ended
-	changed signal // leadership changed, or the replica ended
-	turned  signal // the replica fell asleep, or woke up
+	changed signal // leadership changed, the replica fell asleep or woke up, or ended
 
 	high    atomic.Int64  // high watermark: everything below is committed and applied
 	applied atomic.Uint64 // the last entry applied
@@ -345,8 +344,9 @@ func (r *Replica) Leader() (node string, epoch record.LeaderEpoch) {
 	return string(id), record.LeaderEpoch(r.raft().CurrentTerm())
 }
 
-// Changed returns a channel that is closed when leadership changes next, or when
-// the replica ends. Take it before looking at Leader.
+// Changed returns a channel that is closed when leadership changes next, when the
+// replica falls asleep or wakes up, or when it ends. Take it before looking at
+// Leader.
 func (r *Replica) Changed() <-chan struct{} { return r.changed.wait() }
 
 func (r *Replica) notLeader() error {
@@ -420,7 +420,7 @@ type Status struct {
 	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
 	SizeBytes                                               int64
 	Replicas                                                []ReplicaStatus // as the leader knows them; nil on others
-	Asleep                                                  bool            // nobody has used the partition for long
+	Asleep                                                  bool            // see Config.SleepAfter
 	Err                                                     error           // why it has stopped by itself; nil while it runs
 }
 
@@ -434,7 +434,7 @@ func (r *Replica) Status() Status {
 	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
 		StartOffset: start, LastStableOffset: stable, HighWatermark: high, EndOffset: b.End,
-		SizeBytes: r.store.log.Size(), Asleep: r.nap.Load() != nil,
+		SizeBytes: r.store.log.Size(), Asleep: r.asleep(),
 	}
 	if r.leads() {
 		s.Replicas = r.replicaStatus()

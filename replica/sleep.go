@@ -47,6 +47,12 @@ func (r *Replica) resting() *nap {
 	return r.claim.Load()
 }
 
+// asleep reports whether this replica sleeps, in agreement with the others.
+func (r *Replica) asleep() bool {
+	n := r.nap.Load()
+	return n != nil && n.settled.Load()
+}
+
 // use notes that the partition is in use.
 func (r *Replica) use() { r.used.Store(int64(time.Since(r.opened))) }
 
@@ -285,131 +291,17 @@ func (r *Replica) lieDown(e *engine, n *nap) bool {
 	}
 	r.store.rest()
 	n.settled.Store(true)
-	r.turned.fire()
+	r.announce()
 	return true
 }
 
-// wakeReason says what Raft does when it starts again.
-type wakeReason uint8
-
-const (
-	wakeUp    wakeReason = iota // wait for a leader, as after any start
-	wakeLead                    // stand for election at once
-	wakeServe                   // the same, for somebody who takes this replica for the leader
-)
-
-// wake ends a sleep, unless it is over already.
-func (r *Replica) wake(n *nap, why wakeReason) {
-	r.turning.Lock()
-	defer r.turning.Unlock()
-	if n != nil && r.nap.Load() == n {
-		r.startAgain(n, why)
+// serveSleep answers a request about sleep.
+func (m *Mux) serveSleep(id groupID, from string, body []byte, reply func([][]byte, error)) {
+	yes := byte(0)
+	if r := m.watch.replica(id); r != nil && r.answerSleep(from, body) {
+		yes = 1
 	}
-}
-
-// startAgain starts Raft again. r.turning is held.
-func (r *Replica) startAgain(n *nap, why wakeReason) {
-	if r.stopped() != nil {
-		return
-	}
-	if err := r.startRaft(); err != nil {
-		r.fail(err)
-		return
-	}
-	r.use()
-	r.mu.Lock()
-	if n.leader == r.cfg.Node && (why == wakeServe || r.wanted()) {
-		why = wakeServe
-		r.claim.Store(n)
-		r.claimUntil = time.Now().Add(2 * r.cfg.ElectionTimeout)
-		r.claimTimer = time.AfterFunc(2*r.cfg.ElectionTimeout, r.endClaim)
-	} else {
-		r.frozen = false
-	}
-	r.nap.Store(nil)
-	r.handOver() // to a follower, which refuses, unless there is a claim
-	r.mu.Unlock()
-	e := r.raft()
-	if err := r.cfg.Mux.add(e.transport); err != nil {
-		r.fail(err)
-		return
-	}
-	if why != wakeUp {
-		if err := e.campaign(r.cfg.ElectionTimeout); err != nil {
-			r.cfg.Logger.Warn("no election yet; it comes with the timeout", "reason", err)
-		}
-	}
-	r.announce()
-	r.turned.fire()
-	r.endClaim() // the election may be over already
-}
-
-// endClaim hands over or refuses what has waited for a leader that woke up, as
-// soon as it is known who leads now.
-func (r *Replica) endClaim() {
-	if r.claim.Load() == nil {
-		return
-	}
-	e := r.raft()
-	_, leader := e.LeaderWithID()
-	leads := e.State() == raft.Leader && string(leader) == r.cfg.Node
-	known := leads || leader != "" && string(leader) != r.cfg.Node
-	r.mu.Lock()
-	if r.claim.Load() == nil || !known && time.Now().Before(r.claimUntil) && !r.closed && r.failed == nil {
-		r.mu.Unlock()
-		return
-	}
-	r.claim.Store(nil)
-	r.claimTimer.Stop()
-	r.frozen = false
-	if leads && !r.closed && r.failed == nil {
-		r.handOver()
-	}
-	r.mu.Unlock()
-	if !leads {
-		r.refuseQueue(r.notLeader())
-	}
-	r.announce()
-}
-
-// stayAwake wakes the partition if this replica leads it, waits until Raft has
-// decided who leads, and keeps it awake until release is called.
-func (r *Replica) stayAwake(ctx context.Context) (release func(), err error) {
-	r.mu.Lock()
-	r.busy++
-	frozen := r.frozen
-	r.mu.Unlock()
-	release = func() {
-		r.use()
-		r.mu.Lock()
-		r.busy--
-		r.mu.Unlock()
-	}
-	if !frozen {
-		return release, nil
-	}
-	r.turning.Lock() // whoever froze it is done now
-	n := r.nap.Load()
-	if n != nil && n.leader == r.cfg.Node {
-		r.startAgain(n, wakeServe)
-	}
-	r.turning.Unlock()
-	for {
-		changed := r.changed.wait()
-		if r.claim.Load() == nil {
-			return release, nil
-		}
-		if err = r.stopped(); err == nil {
-			select {
-			case <-changed:
-				continue
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		release()
-		return nil, err
-	}
+	reply([][]byte{{yes}}, nil)
 }
 
 // confirmed asks a quorum whether the partition still sleeps, with this replica
@@ -434,13 +326,4 @@ func (r *Replica) handDown(n *nap) {
 			return
 		}
 	}
-}
-
-// serveSleep answers a request about sleep.
-func (m *Mux) serveSleep(id groupID, from string, body []byte, reply func([][]byte, error)) {
-	yes := byte(0)
-	if r := m.watch.replica(id); r != nil && r.answerSleep(from, body) {
-		yes = 1
-	}
-	reply([][]byte{{yes}}, nil)
 }

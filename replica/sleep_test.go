@@ -20,38 +20,32 @@ func newSleeper(t testing.TB, nodes ...string) *trio {
 	return startTrio(t, &trio{sleep: 50 * time.Millisecond, timeout: 200 * time.Millisecond}, nodes...)
 }
 
-// sleeps reports whether the replica sleeps.
-func (h *host) sleeps() bool {
-	n := h.nap.Load()
-	return n != nil && n.settled.Load()
-}
-
-// until waits until is is true, which a turn of the replica makes it.
+// until waits until is is true, which a change of the replica makes it.
 func (c *trio) until(h *host, is func() bool, within time.Duration) bool {
 	limit := time.After(within)
 	for {
-		turned := h.turned.wait()
+		changed := h.changed.wait()
 		if is() {
 			return true
 		}
 		select {
-		case <-turned:
+		case <-changed:
 		case <-limit:
 			return false
 		}
 	}
 }
 
-// asleep waits until the partition sleeps on all nodes and returns its leader.
-func (c *trio) asleep() *host {
+// sleeping waits until the partition sleeps on all nodes and returns its leader.
+func (c *trio) sleeping() *host {
 	c.t.Helper()
 	for _, node := range c.nodes {
 		h := c.live[node]
-		require.True(c.t, c.until(h, h.sleeps, 15*time.Second), "node %s does not sleep", node)
+		require.True(c.t, c.until(h, h.asleep, 15*time.Second), "node %s does not sleep", node)
 	}
 	leader, _ := c.live[c.nodes[0]].Leader()
 	for _, node := range c.nodes {
-		require.True(c.t, c.live[node].sleeps(), "node %s woke up", node)
+		require.True(c.t, c.live[node].asleep(), "node %s woke up", node)
 		theirs, _ := c.live[node].Leader()
 		require.Equal(c.t, leader, theirs)
 	}
@@ -87,14 +81,15 @@ func TestAQuietPartitionSleepsAndAWriteWakesIt(t *testing.T) {
 			c := newSleeper(t, nodes...)
 			require.NoError(t, c.note(c.leader(), 0).err)
 			for i := range 3 {
-				lead := c.asleep()
+				lead := c.sleeping()
 				for _, node := range c.others(lead.cfg.Node) { // they say who leads, and sleep on
 					var not *record.NotLeaderError
 					require.ErrorAs(t, c.note(c.live[node], record.Sequence(1+i)).err, &not)
 					require.Equal(t, lead.cfg.Node, not.Leader)
 				}
 				began := time.Now()
-				require.NoError(t, c.note(lead, record.Sequence(1+i)).err)
+				acks := []record.Acks{record.AckQuorum, record.AckAll, record.AckLeader}[i]
+				require.NoError(t, c.get(lead.send(buildBatch(t, 7, 0, record.Sequence(1+i), 1), AppendOptions{Acks: acks})).err)
 				require.Less(t, time.Since(began), lead.cfg.ElectionTimeout, "a leader that wakes up waits for no timeout")
 			}
 			for _, node := range nodes {
@@ -107,7 +102,7 @@ func TestAQuietPartitionSleepsAndAWriteWakesIt(t *testing.T) {
 func TestAPartitionThatSleepsIsReadWithoutWakingIt(t *testing.T) {
 	c := newSleeper(t, "a", "b", "c")
 	require.NoError(t, c.note(c.leader(), 0).err)
-	lead := c.asleep()
+	lead := c.sleeping()
 	_, epoch := lead.Leader()
 	for _, node := range c.nodes {
 		h := c.live[node]
@@ -128,7 +123,7 @@ func TestAPartitionThatSleepsIsReadWithoutWakingIt(t *testing.T) {
 	require.Equal(t, epoch, confirmed)
 	require.EqualValues(t, 1, high)
 	for _, node := range c.nodes {
-		require.True(t, c.live[node].sleeps(), node)
+		require.True(t, c.live[node].asleep(), node)
 	}
 }
 
@@ -136,7 +131,7 @@ func TestAPartitionThatSleepsIsReadWithoutWakingIt(t *testing.T) {
 func TestTheRestElectsWhenTheLeadersNodeDiesAsleep(t *testing.T) {
 	c := newSleeper(t, "a", "b", "c")
 	require.NoError(t, c.note(c.leader(), 0).err)
-	old := c.asleep()
+	old := c.sleeping()
 	c.net.Isolate(old.cfg.Node)
 	next := c.leader(c.others(old.cfg.Node)...)
 	require.NoError(t, c.note(next, 1).err)
@@ -155,21 +150,21 @@ func TestALeaderThatSleepsAndIsCutOffLeadsNobody(t *testing.T) {
 			require.ErrorIs(c.t, err, record.ErrNotLeader)
 		},
 		"nothing": func(c *trio, old *host) {
-			require.True(c.t, c.until(old, func() bool { return !old.sleeps() }, 10*time.Second))
+			require.True(c.t, c.until(old, func() bool { return !old.asleep() }, 10*time.Second))
 			require.False(c.t, old.leads())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newSleeper(t, "a", "b", "c")
 			require.NoError(t, c.note(c.leader(), 0).err)
-			old := c.asleep()
+			old := c.sleeping()
 			c.net.Isolate(old.cfg.Node)
 			ask(c, old)
 			next := c.leader(c.others(old.cfg.Node)...)
 			require.NoError(t, c.note(next, 1).err)
 			c.net.Heal()
 			require.Equal(t, numbered(2), c.values(old, 2))
-			c.asleep()
+			c.sleeping()
 		})
 	}
 }
@@ -181,9 +176,9 @@ func TestAReplicaThatCannotBeReachedKeepsThePartitionAwake(t *testing.T) {
 	gone := c.others(lead.cfg.Node)[0]
 	c.net.Isolate(gone)
 	require.NoError(t, c.note(lead, 0).err)
-	require.False(t, c.until(lead, lead.sleeps, 20*lead.cfg.SleepAfter))
+	require.False(t, c.until(lead, lead.asleep, 20*lead.cfg.SleepAfter))
 	c.net.Heal()
-	c.asleep()
+	c.sleeping()
 }
 
 // TestAReplicaThatSleepsAloneWakesUp: whatever gets lost on the way to sleep, a
@@ -211,7 +206,7 @@ func TestAReplicaThatSleepsAloneWakesUp(t *testing.T) {
 		lead := c.leader()
 		require.NoError(t, c.note(lead, 0).err)
 		h := alone(t, c, lead)
-		require.True(t, c.until(h, func() bool { return !h.sleeps() }, 10*time.Second))
+		require.True(t, c.until(h, func() bool { return !h.asleep() }, 10*time.Second))
 		require.NoError(t, c.note(lead, 1).err)
 		require.Equal(t, numbered(2), c.values(h, 2))
 	})
@@ -221,7 +216,7 @@ func TestAReplicaThatSleepsAloneWakesUp(t *testing.T) {
 		require.NoError(t, c.note(lead, 0).err)
 		h := alone(t, c, lead)
 		c.net.CutOneWay(lead.cfg.Node, h.cfg.Node)
-		require.True(t, c.until(h, func() bool { return !h.sleeps() }, 10*time.Second))
+		require.True(t, c.until(h, func() bool { return !h.asleep() }, 10*time.Second))
 		c.net.Heal()
 		require.NoError(t, c.note(c.leader(), 1).err)
 		require.Equal(t, numbered(2), c.values(h, 2))
@@ -229,7 +224,7 @@ func TestAReplicaThatSleepsAloneWakesUp(t *testing.T) {
 	t.Run("its leader has closed and told nobody", func(t *testing.T) {
 		c := newSleeper(t, "a", "b", "c")
 		require.NoError(t, c.note(c.leader(), 0).err)
-		old := c.asleep()
+		old := c.sleeping()
 		old.mux.watch.remove(old.Replica)
 		next := c.leader(c.others(old.cfg.Node)...)
 		require.NoError(t, c.note(next, 1).err)
@@ -245,7 +240,7 @@ func TestRestartsOfAPartitionThatSleepsLoseNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newSleeper(t, "a", "b", "c")
 			require.NoError(t, c.note(c.leader(), 0).err)
-			lead := c.asleep()
+			lead := c.sleeping()
 			stopped := pick(c, lead.cfg.Node)
 			for _, node := range stopped {
 				c.stop(node)
@@ -254,7 +249,7 @@ func TestRestartsOfAPartitionThatSleepsLoseNothing(t *testing.T) {
 				c.start(node)
 			}
 			require.NoError(t, c.note(c.leader(), 1).err)
-			c.asleep()
+			c.sleeping()
 			for _, node := range c.nodes {
 				require.Equal(t, numbered(2), c.values(c.live[node], 2))
 			}
@@ -266,7 +261,7 @@ func TestRestartsOfAPartitionThatSleepsLoseNothing(t *testing.T) {
 func TestALeaderThatClosesAsleepHandsLeadershipOn(t *testing.T) {
 	c := newSleeper(t, "a", "b", "c")
 	require.NoError(t, c.note(c.leader(), 0).err)
-	old := c.asleep()
+	old := c.sleeping()
 	began := time.Now()
 	c.stop(old.cfg.Node)
 	next := c.leader(c.others(old.cfg.Node)...)
@@ -312,16 +307,16 @@ func TestSleepRacesWithEverythingElse(t *testing.T) {
 	}
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
 		h := c.live[c.nodes[rng.IntN(3)]]
-		if c.until(h, h.sleeps, time.Duration(rng.IntN(400))*time.Millisecond) {
+		if c.until(h, h.asleep, time.Duration(rng.IntN(400))*time.Millisecond) {
 			naps++
 		}
 		switch rng.IntN(8) {
 		case 0:
 			c.net.CutOneWay(c.nodes[rng.IntN(3)], c.nodes[rng.IntN(3)])
-			c.until(h, h.sleeps, time.Duration(rng.IntN(200))*time.Millisecond)
+			c.until(h, h.asleep, time.Duration(rng.IntN(200))*time.Millisecond)
 		case 1:
 			c.net.Isolate(h.cfg.Node)
-			c.until(h, h.sleeps, time.Duration(rng.IntN(200))*time.Millisecond)
+			c.until(h, h.asleep, time.Duration(rng.IntN(200))*time.Millisecond)
 		case 2:
 			node := h.cfg.Node
 			c.stop(node)
@@ -337,5 +332,5 @@ func TestSleepRacesWithEverythingElse(t *testing.T) {
 	for _, node := range c.nodes {
 		require.Equal(t, numbered(written), c.values(c.live[node], record.Offset(written)))
 	}
-	c.asleep()
+	c.sleeping()
 }
