@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 )
 
@@ -18,16 +17,14 @@ type Stable struct {
 	close func() error
 }
 
-// OpenStable opens or makes the file. Every write to it is synced before it returns.
+// OpenStable opens or makes the file, one of raft-boltdb. Every write to it is
+// synced before it returns; those that come at once share a sync.
 func OpenStable(path string) (*Stable, error) {
-	db, err := raftboltdb.New(raftboltdb.Options{
-		Path:        path,
-		BoltOptions: &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType},
-	})
+	v, err := openVotes(path, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("open votes %s: %w", path, err)
 	}
-	return &Stable{store: db, close: db.Close}, nil
+	return &Stable{store: v, close: v.db.Close}, nil
 }
 
 // NewMemoryStable keeps the votes in memory, for nodes whose logs are there too.
