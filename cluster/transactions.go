@@ -84,7 +84,7 @@ func (p *partition) answerTransactions(ctx context.Context, rep *replica.Replica
 func answerParticipant(ctx context.Context, rep *replica.Replica, req request) error {
 	switch {
 	case req.Op == opTransactionOpen && req.Producer != nil:
-		return rep.OpenTransaction(req.Producer.ID, req.Producer.Epoch)
+		return rep.OpenTransaction(ctx, req.Producer.ID, req.Producer.Epoch)
 	case req.Op == opTransactionMark && req.Marker != nil:
 		return rep.Mark(ctx, *req.Marker)
 	}

@@ -22,7 +22,7 @@ func (c *trio) mark(h *host, m record.Marker) {
 // write sends a transaction's batch after the coordinator has opened it.
 func (c *trio) write(h *host, id record.ProducerID, epoch record.ProducerEpoch, first record.Sequence, n int) {
 	c.t.Helper()
-	require.NoError(c.t, h.OpenTransaction(id, epoch))
+	require.NoError(c.t, h.OpenTransaction(context.Background(), id, epoch))
 	require.NoError(c.t, c.get(h.send(transactionalBatch(c.t, id, epoch, first, n), AppendOptions{})).err)
 }
 
@@ -81,7 +81,7 @@ func TestReadersOfCommittedRecordsSeeWholeTransactionsOnly(t *testing.T) {
 	c.mark(h, commitOf(1, 0))
 	require.Equal(t, record.Offset(6), h.Status().EndOffset)
 	require.ErrorIs(t, c.get(h.send(transactionalBatch(t, 1, 0, 2, 1), AppendOptions{})).err, record.ErrFenced)
-	require.ErrorIs(t, h.OpenTransaction(1, 0), record.ErrFenced)
+	require.ErrorIs(t, h.OpenTransaction(context.Background(), 1, 0), record.ErrFenced)
 	var refused *record.TransactionError
 	require.ErrorAs(t, c.get(h.send(transactionalBatch(t, 1, 1, 0, 1), AppendOptions{})).err, &refused)
 	require.Equal(t, testPartition, refused.TopicPartition)
@@ -180,12 +180,12 @@ func TestANewLeaderTakesOnlyTransactionsThatAreOpenedThere(t *testing.T) {
 	c := newTrio(t, "a", "b", "c")
 	h := c.leader()
 	c.write(h, 1, 0, 0, 1)                      // has a batch in the log
-	require.NoError(t, h.OpenTransaction(2, 0)) // has none
+	require.NoError(t, h.OpenTransaction(context.Background(), 2, 0)) // has none
 	for h.leads() {                             // a transfer may come to nothing on a busy machine
 		_ = h.TransferLeadership(c.within(10*time.Second), "")
 	}
 	next := c.leader(slices.DeleteFunc(slices.Clone(c.nodes), func(n string) bool { return n == h.cfg.Node })...)
-	require.ErrorIs(t, h.OpenTransaction(2, 0), record.ErrNotLeader)
+	require.ErrorIs(t, h.OpenTransaction(context.Background(), 2, 0), record.ErrNotLeader)
 	require.ErrorIs(t, h.Mark(t.Context(), commitOf(2, 0)), record.ErrNotLeader)
 	require.NoError(t, c.get(next.send(transactionalBatch(t, 1, 0, 1, 1), AppendOptions{})).err)
 	require.ErrorIs(t, c.get(next.send(transactionalBatch(t, 2, 0, 0, 1), AppendOptions{})).err, record.ErrNotInTransaction)
@@ -245,4 +245,15 @@ func TestAMarkerThatCannotBeWrittenIsTriedAgainByItsSender(t *testing.T) {
 	c.mark(next, commitOf(1, 0))
 	require.NoError(t, next.WaitReadable(c.within(10*time.Second), 0, record.ReadCommitted))
 	require.Equal(t, record.Offset(2), next.Status().EndOffset, "one marker")
+}
+
+func TestATransactionWakesAPartitionThatSleeps(t *testing.T) {
+	c := newSleeper(t, "a", "b", "c")
+	h := c.asleep()
+	c.write(h, 1, 0, 0, 1)
+	h = c.asleep()
+	require.Len(t, h.OpenTransactions(), 1, "it may sleep while one is open")
+	c.mark(h, commitOf(1, 0))
+	got, _ := c.seen(h, record.ReadCommitted)
+	require.Contains(t, got, "1/0.0")
 }

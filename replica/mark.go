@@ -12,7 +12,12 @@ import (
 // the first batch is in the log; then the producer is refused with
 // *record.TransactionError until it is called at the next leader. It may be called
 // again. *record.FencedError if the transaction has ended here already.
-func (r *Replica) OpenTransaction(id record.ProducerID, epoch record.ProducerEpoch) error {
+func (r *Replica) OpenTransaction(ctx context.Context, id record.ProducerID, epoch record.ProducerEpoch) error {
+	release, err := r.stayAwake(ctx) // what wakes up leads in another epoch
+	if err != nil {
+		return err
+	}
+	defer release()
 	node, term := r.Leader()
 	if node != r.cfg.Node {
 		return r.notLeader()
