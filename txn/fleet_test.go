@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,10 +37,13 @@ type fleet struct {
 	t        *testing.T
 	network  *transport.Network
 	machines []*machine
+
+	life   context.Context // ends with the test
+	echoes sync.WaitGroup
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, network: transport.NewNetwork()}
+	f := &fleet{t: t, network: transport.NewNetwork(), life: t.Context()}
 	for _, id := range []string{"a", "b", "c"} {
 		f.machines = append(f.machines, &machine{id: id, disk: vfs.NewMem(), stable: replica.NewMemoryStable()})
 	}
@@ -47,6 +51,7 @@ func newFleet(t *testing.T) *fleet {
 		f.start(m)
 	}
 	t.Cleanup(func() {
+		f.echoes.Wait()
 		f.network.Heal()
 		for _, m := range f.machines {
 			if n := m.node.Swap(nil); n != nil {
@@ -122,6 +127,18 @@ type client struct {
 	home int
 }
 
+// echo repeats something a while after it was done, now and then: the network has
+// delivered it twice. It must have no effect.
+func (c client) echo(again func()) {
+	if rand.IntN(4) > 0 {
+		return
+	}
+	c.f.echoes.Go(func() {
+		wait(c.f.life, time.Duration(rand.IntN(400))*time.Millisecond)
+		again()
+	})
+}
+
 func (c client) node() (*cluster.Node, error) {
 	for i := range c.f.machines {
 		if n := c.f.machines[(c.home+i)%len(c.f.machines)].node.Load(); n != nil {
@@ -170,7 +187,13 @@ func (c client) Append(ctx context.Context, id record.TopicID, tp record.TopicPa
 		done(record.Appended{}, err)
 		return
 	}
+	again := slices.Clone(b)
 	n.Append(ctx, id, tp, b, acks, done)
+	c.echo(func() {
+		if n, err := c.node(); err == nil {
+			n.Append(c.f.life, id, tp, again, acks, func(record.Appended, error) {})
+		}
+	})
 }
 
 func (c client) NewProducer(context.Context, string) (record.ProducerID, record.ProducerEpoch, error) {
@@ -182,10 +205,24 @@ func (c client) RenewProducer(context.Context, string, record.ProducerID, record
 }
 
 func (c client) Transaction(ctx context.Context, id string, req coordinator.Request) (coordinator.Response, error) {
+	defer c.echo(func() {
+		if n, err := c.node(); err == nil {
+			ctx, cancel := context.WithTimeout(c.f.life, time.Second)
+			defer cancel()
+			_, _ = n.Transaction(ctx, id, req)
+		}
+	})
 	return repeat(ctx, c, func(n *cluster.Node) (coordinator.Response, error) { return n.Transaction(ctx, id, req) })
 }
 
 func (c client) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
+	defer c.echo(func() {
+		if n, err := c.node(); err == nil && req.Op == group.OpPend {
+			ctx, cancel := context.WithTimeout(c.f.life, time.Second)
+			defer cancel()
+			_, _ = n.Group(ctx, name, req)
+		}
+	})
 	return repeat(ctx, c, func(n *cluster.Node) (group.Response, error) { return n.Group(ctx, name, req) })
 }
 

@@ -31,7 +31,8 @@ const (
 )
 
 // TestNoKillTearsATransaction runs transactions and a pipe over three nodes that
-// lose power and their links, with clients that die in the middle. What readers see
+// lose power and their links, with clients that die in the middle, and batches and
+// requests that come again late. What readers see
 // must be what clients were told, whole and once.
 func TestNoKillTearsATransaction(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
