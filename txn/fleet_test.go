@@ -188,6 +188,13 @@ func (c client) Append(ctx context.Context, id record.TopicID, tp record.TopicPa
 		return
 	}
 	again := slices.Clone(b)
+	if rand.IntN(8) == 0 { // it is on its way for long, perhaps longer than its client lives
+		c.f.echoes.Go(func() {
+			wait(c.f.life, time.Duration(rand.IntN(400))*time.Millisecond)
+			n.Append(context.WithoutCancel(ctx), id, tp, b, acks, done)
+		})
+		return
+	}
 	n.Append(ctx, id, tp, b, acks, done)
 	c.echo(func() {
 		if n, err := c.node(); err == nil {

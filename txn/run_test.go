@@ -23,7 +23,7 @@ import (
 
 // runs is how many transactions TestNoKillTearsATransaction makes. A long run is
 // -transactions 10000 -timeout 60m.
-var runs = flag.Int("transactions", 400, "number of transactions of the run with kills")
+var runs = flag.Int("transactions", 200, "number of transactions of the run with kills")
 
 const (
 	workers    = 4
