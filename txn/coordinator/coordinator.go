@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -190,7 +191,13 @@ func (c *Coordinator) open(ctx context.Context, req Request, who Response) error
 		wg.Go(func() { errs[i] = c.cfg.Participants.Open(ctx, tp, who.Producer, who.Epoch) })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if errors.Is(err, record.ErrFenced) {
+		// It has ended there already, so the state that let it through is not the
+		// newest any more. Who asks again is told how it ended; its holder is not fenced.
+		return fmt.Errorf("the transaction has ended in a partition: %w: %v", record.ErrNotLeader, err)
+	}
+	return err
 }
 
 // View shows what this node knows of the transactions; on a follower that may

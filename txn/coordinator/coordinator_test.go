@@ -244,6 +244,22 @@ func TestALeaderThatDoesNotKnowItWasReplacedDoesNotSayThatATransactionHasEnded(t
 	})
 }
 
+func TestAnAddThatMeetsTheEndOfItsTransactionDoesNotFenceItsHolder(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		ca, cb := start(t, w, a), start(t, w, b)
+		who := must(t, ca, "x", take("h"))
+		must(t, ca, "x", add("h", who, 0))
+		q.do(func() { a.held = true })
+		q.elect(b, true) // and a does not know
+		must(t, cb, "x", Request{Op: OpAbort, Producer: who.Producer, Epoch: who.Epoch})
+		_, err := ca.Do(t.Context(), "x", add("h", who, 0))
+		require.ErrorIs(t, err, record.ErrNotLeader)
+		require.NotErrorIs(t, err, record.ErrFenced)
+		_, err = cb.Do(t.Context(), "x", add("h", who, 0))
+		require.ErrorIs(t, err, ErrEnded)
+	})
+}
+
 func TestAbortOnRequestNamesOneTransaction(t *testing.T) {
 	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
 		c := start(t, w, a)
