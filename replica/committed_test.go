@@ -249,9 +249,9 @@ func TestAMarkerThatCannotBeWrittenIsTriedAgainByItsSender(t *testing.T) {
 
 func TestATransactionWakesAPartitionThatSleeps(t *testing.T) {
 	c := newSleeper(t, "a", "b", "c")
-	h := c.asleep()
+	h := c.sleeping()
 	c.write(h, 1, 0, 0, 1)
-	h = c.asleep()
+	h = c.sleeping()
 	require.Len(t, h.OpenTransactions(), 1, "it may sleep while one is open")
 	c.mark(h, commitOf(1, 0))
 	got, _ := c.seen(h, record.ReadCommitted)
