@@ -82,12 +82,13 @@ type topic struct {
 	partitions   int32
 	segmentBytes int64
 	retention    int64 // bytes that each partition keeps; 0 keeps all
+	everywhere   bool  // it begins on all nodes, not on three
 }
 
 var topics = []topic{
-	{"orders", 3, 4 << 10, 0},
-	{"events", 2, 32 << 10, 0},
-	{"metrics", 2, 2 << 10, 16 << 10},
+	{name: "orders", partitions: 3, segmentBytes: 4 << 10, everywhere: true},
+	{name: "events", partitions: 2, segmentBytes: 32 << 10},
+	{name: "metrics", partitions: 2, segmentBytes: 2 << 10, retention: 16 << 10},
 }
 
 // topicOf returns the topic of that name, an empty one if it is not written to.
@@ -98,6 +99,14 @@ func topicOf(name string) topic {
 		}
 	}
 	return topic{}
+}
+
+// replicas is on how many nodes a topic begins.
+func (c Config) replicas(t topic) int {
+	if t.everywhere {
+		return c.Nodes
+	}
+	return min(3, c.Nodes)
 }
 
 // partitions returns all partitions of all topics.
@@ -123,6 +132,7 @@ type temper struct {
 	calm     time.Duration // at most between two faults
 	outage   time.Duration // at most until a fault is mended
 	haste    time.Duration // at most between two records of a writer, one time in ten
+	sleep    time.Duration // until a quiet partition sleeps; 0 is the default
 }
 
 func (c Config) temper() temper {
@@ -133,5 +143,6 @@ func (c Config) temper() temper {
 		calm:     pick(60, 300, 300, 1000),
 		outage:   pick(500, 3000, 3000),
 		haste:    pick(2, 20, 80),
+		sleep:    pick(0, 100, 500),
 	}
 }

@@ -34,13 +34,18 @@ type machine struct {
 	broken   atomic.Bool                  // its disk has had a fault since the start
 }
 
+// machines are some machines, in the order of their ids.
+type machines []*machine
+
 // fleet is all machines.
 type fleet struct {
 	cfg      Config
 	history  *history
 	story    *story
 	network  *transport.Network
-	machines []*machine
+	machines machines
+	// placed is where the partitions are in the end: ids of machines, sorted.
+	placed map[record.TopicPartition][]string
 }
 
 func newFleet(cfg Config, h *history, s *story) *fleet {
@@ -52,8 +57,10 @@ func newFleet(cfg Config, h *history, s *story) *fleet {
 	return f
 }
 
-func (f *fleet) ids() (ids []string) {
-	for _, m := range f.machines {
+func (f *fleet) ids() []string { return f.machines.ids() }
+
+func (ms machines) ids() (ids []string) {
+	for _, m := range ms {
 		ids = append(ids, m.id)
 	}
 	return ids
@@ -70,7 +77,8 @@ func (f *fleet) start(ctx context.Context, m *machine) {
 	m.broken.Store(false)
 	n, err := cluster.Open(ctx, cluster.Config{
 		FS: f.cfg.WrapFS(m.disk), Dir: dataDir, Stable: m.stable, Endpoint: e, Peers: f.ids(),
-		ElectionTimeout: f.cfg.temper().election, RetentionInterval: 3 * time.Second, Logger: slog.New(&listener{fleet: f, machine: m}),
+		ElectionTimeout: f.cfg.temper().election, SleepAfter: f.cfg.temper().sleep,
+		RetentionInterval: 3 * time.Second, Logger: slog.New(&listener{fleet: f, machine: m}),
 	})
 	if err != nil {
 		f.history.violate(Unopened, "%s: %v", m.id, err)

@@ -61,7 +61,7 @@ func (r *run) run(ctx context.Context) error {
 	for _, t := range topics {
 		creating, cancel := context.WithTimeout(ctx, r.cfg.Bound)
 		_, err := r.fleet.machines[0].node.Load().CreateTopic(creating, cluster.TopicConfig{
-			Name: t.name, Partitions: int(t.partitions), Replicas: r.cfg.Nodes, SegmentBytes: t.segmentBytes,
+			Name: t.name, Partitions: int(t.partitions), Replicas: r.cfg.replicas(t), SegmentBytes: t.segmentBytes,
 			RetentionBytes: t.retention,
 		})
 		cancel()
@@ -82,7 +82,9 @@ func (r *run) run(ctx context.Context) error {
 
 	r.breakThings(ctx)
 	r.fleet.heal(ctx)
-	r.fleet.gather(ctx)
+	if r.rng.IntN(2) == 0 {
+		r.fleet.gather(ctx)
+	}
 	r.verify(ctx, func() {
 		endWriting()
 		writers.Wait()
@@ -182,6 +184,7 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 			}
 			return err
 		}},
+		{"no partition moves", f.moved},
 		{"followers catch up", f.settle},
 	}
 	for _, s := range steps {

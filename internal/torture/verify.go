@@ -9,6 +9,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -170,8 +171,8 @@ func (f *fleet) sameSize() bool {
 }
 
 // replicas returns the directories of partitions, and which machines have them.
-func (f *fleet) replicas() map[string][]*machine {
-	holders := map[string][]*machine{}
+func (f *fleet) replicas() map[string]machines {
+	holders := map[string]machines{}
 	for _, m := range f.machines {
 		dir := path.Join(dataDir, "partitions")
 		names, err := m.disk.List(dir)
@@ -183,6 +184,14 @@ func (f *fleet) replicas() map[string][]*machine {
 		}
 	}
 	return holders
+}
+
+// partitionOf returns the partition whose directory it is: <topic>.<id>-<partition>.
+func partitionOf(dir string) record.TopicPartition {
+	topic, rest, _ := strings.Cut(path.Base(dir), ".")
+	_, p, _ := strings.Cut(rest, "-")
+	n, _ := strconv.Atoi(p)
+	return record.TopicPartition{Topic: topic, Partition: int32(n)}
 }
 
 // stopAll stops all nodes in peace.
@@ -223,16 +232,15 @@ func (f *fleet) replicated(ctx context.Context, highs map[record.TopicPartition]
 func (f *fleet) compare(ctx context.Context, highs map[record.TopicPartition]record.Offset) (changes int) {
 	holders := f.replicas()
 	for _, dir := range slices.Sorted(keys(holders)) {
-		base := path.Base(dir)
-		for tp, high := range highs {
-			if !strings.HasPrefix(base, tp.Topic+".") || !strings.HasSuffix(base, fmt.Sprintf("-%d", tp.Partition)) {
-				continue
-			}
-			if want := f.replicasOf(tp.Topic); len(holders[dir]) != want {
-				f.history.violate(Diverged, "%s is on %d machines, want %d", dir, len(holders[dir]), want)
-			}
-			changes += f.compareOne(ctx, tp, dir, holders[dir], high)
+		tp := partitionOf(dir)
+		high, ok := highs[tp]
+		if !ok {
+			continue
 		}
+		if want := f.placed[tp]; want != nil && !slices.Equal(want, holders[dir].ids()) {
+			f.history.violate(Diverged, "%s is on %v, want %v", dir, holders[dir].ids(), want)
+		}
+		changes += f.compareOne(ctx, tp, dir, holders[dir], high)
 	}
 	return changes
 }
@@ -252,15 +260,55 @@ func (f *fleet) gather(ctx context.Context) {
 	})
 }
 
-// replicasOf is on how many machines a topic is.
-func (f *fleet) replicasOf(topic string) int {
-	if topic == cluster.OffsetsTopic {
-		return min(3, len(f.machines))
+// moved waits until no partition is on its way to other nodes, and the files are
+// where the partitions are, and nowhere else.
+func (f *fleet) moved(ctx context.Context) error {
+	for {
+		why, err := f.moving(ctx)
+		if err != nil || why == "" {
+			return err
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("%w: %s", ctx.Err(), why)
+		}
 	}
-	return len(f.machines)
 }
 
-func (f *fleet) compareOne(ctx context.Context, tp record.TopicPartition, dir string, holders []*machine, high record.Offset) (changes int) {
+// moving says what is not where it belongs, "" if all is.
+func (f *fleet) moving(ctx context.Context) (string, error) {
+	n := f.machines[0].node.Load()
+	moves, err := n.Moves(ctx)
+	if err != nil || len(moves) > 0 {
+		return fmt.Sprintf("moves %v", moves), err
+	}
+	f.placed = map[record.TopicPartition][]string{{Topic: cluster.MetadataTopic}: f.ids()}
+	for _, topic := range f.topics() {
+		s, err := n.Status(ctx, topic)
+		if err != nil {
+			return "", err
+		}
+		for _, p := range s.Partitions {
+			f.placed[record.TopicPartition{Topic: topic, Partition: p.Partition}] = slices.Sorted(slices.Values(p.Replicas))
+		}
+	}
+	for dir, holders := range f.replicas() {
+		if want := f.placed[partitionOf(dir)]; !slices.Equal(want, holders.ids()) {
+			return fmt.Sprintf("%s is on %v, want %v", dir, holders.ids(), want), nil
+		}
+	}
+	return "", nil
+}
+
+// topics are those that are written to, and the cluster's own but for the metadata.
+func (f *fleet) topics() []string {
+	names := []string{cluster.OffsetsTopic}
+	for _, t := range topics {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+func (f *fleet) compareOne(ctx context.Context, tp record.TopicPartition, dir string, holders machines, high record.Offset) (changes int) {
 	var logs []*log.Log
 	for _, m := range holders {
 		l, err := f.openLog(ctx, m, dir)

@@ -49,6 +49,7 @@ func (w *writer) incarnation(ctx context.Context) error {
 		Linger:      time.Duration(w.rng.IntN(3)) * 2 * time.Millisecond,
 		// Short ones are given up in an outage, long ones must live through it.
 		DeliveryTimeout: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}[w.rng.IntN(3)],
+		Acks:            []record.Acks{record.AckQuorum, record.AckQuorum, record.AckAll}[w.rng.IntN(3)],
 	}
 	if w.id == 0 {
 		cfg.Name = "the-first-writer"
@@ -58,6 +59,8 @@ func (w *writer) incarnation(ctx context.Context) error {
 		return err
 	}
 	tps := partitions()
+	w.rng.Shuffle(len(tps), func(i, j int) { tps[i], tps[j] = tps[j], tps[i] })
+	tps = tps[:1+w.rng.IntN(len(tps))] // the others may get quiet
 	for range 50 + w.rng.IntN(400) {
 		if !pause(ctx, w.pace()) {
 			break
