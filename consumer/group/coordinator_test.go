@@ -207,6 +207,47 @@ func TestALeaderThatFalteredForAMomentStillEndsSessions(t *testing.T) {
 	})
 }
 
+func TestASessionEndsThoughThePartitionSleepsWheneverNobodyWrites(t *testing.T) {
+	play(t, 2, func(s *stage) {
+		s.join("a", 3*time.Second)
+		s.join("b", time.Hour)
+		s.beat("a", 2, 0)
+		s.beat("b", 2)
+		awake := false // an append finds it asleep; it wakes up under the same leader, in a new epoch
+		s.q.do(func() {
+			s.nodes[0].failAppend = func(func()) error {
+				if s.nodes[0].believes == s.q.epoch && !awake {
+					s.q.epoch++
+					s.nodes[0].believes = s.q.epoch
+					awake = true
+					return &record.NotLeaderError{}
+				}
+				awake = false
+				return nil
+			}
+		})
+		pass(2 * time.Second)
+		s.must(commitOf("b", 2, 1, 5)) // another one writes; a stays silent
+		pass(time.Second - time.Millisecond)
+		require.Equal(s, tps(1), s.beat("b", 2, 1).Assigned, "too early")
+		pass(time.Millisecond)
+		require.Equal(s, tps(0, 1), s.beat("b", 2, 1).Assigned)
+	})
+}
+
+func TestALeaderThatNobodyReachedForAWhileDoesNotBlameTheMembers(t *testing.T) {
+	play(t, 1, func(s *stage) {
+		s.join("a", 3*time.Second)
+		pass(2 * time.Second)
+		s.beat("a", 1, 0)
+		s.q.do(func() { s.nodes[0].believes = 0 })
+		pass(2900 * time.Millisecond)
+		s.q.elect(s.nodes[0], false)
+		pass(2 * time.Second)
+		require.Equal(s, tps(0), s.beat("a", 1, 0).Assigned)
+	})
+}
+
 func TestACoordinatorThatWasReplacedEndsNoSession(t *testing.T) {
 	for _, unaware := range []bool{true, false} {
 		play(t, 1, func(s *stage) {

@@ -14,22 +14,35 @@ type sessions struct {
 	deadlines map[memberKey]time.Time
 	timer     *time.Timer // fires at armed, or a little before the first deadline
 	armed     time.Time   // zero when the timer need not fire any more
+	heard     time.Time   // when this leader last decided anything
 }
 
 type memberKey struct{ group, member string }
 
 // begin gives every member a fresh session if the epoch is new: what was heard
-// of them in an earlier one says nothing.
+// of them in an earlier one says nothing. Unless this node led in the one before
+// too, as when a quiet partition slept and wakes up to end a session: then nobody
+// else has heard of them, and only the time does not count in which it led not.
 func (s *sessions) begin(epoch record.LeaderEpoch, state *State, now time.Time) {
+	deaf := now.Sub(s.heard)
+	s.heard = now
 	if epoch == s.epoch {
 		return
 	}
+	if s.epoch == 0 || epoch != s.epoch+1 {
+		clear(s.deadlines)
+	}
 	s.epoch = epoch
 	s.disarm()
-	clear(s.deadlines)
 	for name, g := range state.groups {
 		for id, m := range g.members {
-			s.touch(memberKey{name, id}, m.session, now)
+			k := memberKey{name, id}
+			if deadline, ok := s.deadlines[k]; ok {
+				s.deadlines[k] = deadline.Add(deaf)
+				s.arm(s.deadlines[k], now)
+			} else {
+				s.touch(k, m.session, now)
+			}
 		}
 	}
 }

@@ -200,6 +200,29 @@ func TestALeaderThatDoesNotKnowItWasReplacedWritesNothing(t *testing.T) {
 	})
 }
 
+func TestALeaderThatLeadsOnInANewEpochDecidesAgain(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, a, b *node) {
+		q.elect(a, false)
+		ra := start(t, a)
+		_, err := ra.add(t.Context(), "x")
+		require.NoError(t, err)
+		// The partition slept, and an append wakes it up.
+		a.failAppend = func(func()) error {
+			a.failAppend = nil
+			q.epoch++
+			a.believes = q.epoch
+			return &record.NotLeaderError{}
+		}
+		var epochs []record.LeaderEpoch
+		require.NoError(t, ra.Propose(t.Context(), func(epoch record.LeaderEpoch) ([]record.Record, error) {
+			epochs = append(epochs, epoch)
+			return words("y"), nil
+		}))
+		require.Equal(t, []record.LeaderEpoch{1, 2}, epochs)
+		require.Equal(t, []string{"x", "y"}, ra.folded())
+	})
+}
+
 func TestReadSeesWhatWasCommittedBeforeItWasCalled(t *testing.T) {
 	in(t, func(t *testing.T, q *quorum, a, b *node) {
 		q.elect(a, false)

@@ -14,7 +14,9 @@ import (
 //
 // decide runs under the state's lock and must not change what Apply folds. Its
 // error refuses and comes back as it is; no records means there is nothing to
-// write. epoch is the one this node leads in.
+// write. epoch is the one this node leads in. When that is over before the records
+// are written and this node leads in the next one, as after the sleep of a quiet
+// partition, decide runs again.
 //
 // *[record.NotLeaderError], [record.ErrClosed] and an error of the fold that
 // came before decide ran mean that nothing was written. After decide ran, the
@@ -25,20 +27,26 @@ func (f *Fold) Propose(ctx context.Context, decide func(epoch record.LeaderEpoch
 		return err
 	}
 	defer release()
-	if err := f.catchUp(ctx); err != nil {
-		return err
-	}
-	records, err := f.decide(decide)
-	if err != nil || len(records) == 0 {
-		return err
-	}
-	batch, err := build(records)
-	if err != nil {
-		return err
-	}
-	end, err := f.append(ctx, batch)
-	if err != nil {
-		return err
+	var end record.Offset
+	for {
+		if err := f.catchUp(ctx); err != nil {
+			return err
+		}
+		epoch := f.epoch
+		records, err := f.decide(decide)
+		if err != nil || len(records) == 0 {
+			return err
+		}
+		batch, err := build(records)
+		if err != nil {
+			return err
+		}
+		if end, err = f.append(ctx, batch); err == nil {
+			break
+		}
+		if now, e := f.partition.Leading(); e != nil || now == epoch || !errors.Is(err, record.ErrNotLeader) {
+			return err
+		}
 	}
 	if err := f.Wait(ctx, end); err != nil {
 		f.epoch = 0 // the next decision must wait for these records too
