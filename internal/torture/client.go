@@ -10,10 +10,13 @@ import (
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/txn"
+	"github.com/quorumlog/quorumlog/txn/coordinator"
 )
 
 var (
 	_ producer.Cluster     = (*client)(nil)
+	_ txn.Cluster          = (*client)(nil)
 	_ consumer.Source      = (*client)(nil)
 	_ consumer.Coordinator = (*client)(nil)
 )
@@ -108,6 +111,15 @@ func (c *client) Group(ctx context.Context, name string, req group.Request) (gro
 	return resp, elsewhere(err)
 }
 
+func (c *client) Transaction(ctx context.Context, id string, req coordinator.Request) (coordinator.Response, error) {
+	n, err := c.node()
+	if err != nil {
+		return coordinator.Response{}, err
+	}
+	resp, err := n.Transaction(ctx, id, req)
+	return resp, elsewhere(err)
+}
+
 // watched is a Source whose answers the history checks.
 type watched struct {
 	consumer.Source
@@ -120,7 +132,7 @@ func (w watched) Fetch(ctx context.Context, tp record.TopicPartition, from recor
 	var outside *record.OffsetRangeError
 	switch {
 	case err == nil:
-		w.history.fetched(w.who, tp, f)
+		w.history.fetched(w.who, tp, iso, f)
 	case errors.As(err, &outside) && from < outside.End:
 		w.history.overtaken(w.who, tp, from, outside.Start)
 	}
@@ -130,8 +142,8 @@ func (w watched) Fetch(ctx context.Context, tp record.TopicPartition, from recor
 func (w watched) Offsets(ctx context.Context, tp record.TopicPartition, iso record.Isolation) (start, high record.Offset, err error) {
 	floor := w.history.floor(tp)
 	start, high, err = w.Source.Offsets(ctx, tp, iso)
-	if err == nil {
-		w.history.ended(w.who, tp, floor, high)
+	if err == nil && iso == record.ReadUncommitted {
+		w.history.reached(w.who, tp, floor, high)
 	}
 	return start, high, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/txn"
 )
 
 // Config says what to run. Config{} works.
@@ -35,6 +36,7 @@ type Config struct {
 	WrapFS      func(vfs.FS) vfs.FS
 	WrapCluster func(producer.Cluster) producer.Cluster
 	WrapSource  func(consumer.Source) consumer.Source
+	WrapTxn     func(txn.Cluster) txn.Cluster
 }
 
 func (c Config) withDefaults() Config {
@@ -53,6 +55,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.WrapSource == nil {
 		c.WrapSource = func(s consumer.Source) consumer.Source { return s }
+	}
+	if c.WrapTxn == nil {
+		c.WrapTxn = func(c txn.Cluster) txn.Cluster { return c }
 	}
 	return c
 }
@@ -83,12 +88,14 @@ type topic struct {
 	segmentBytes int64
 	retention    int64 // bytes that each partition keeps; 0 keeps all
 	everywhere   bool  // it begins on all nodes, not on three
+	transactions bool  // it takes transactions, beside other records
 }
 
 var topics = []topic{
 	{name: "orders", partitions: 3, segmentBytes: 4 << 10, everywhere: true},
 	{name: "events", partitions: 2, segmentBytes: 32 << 10},
 	{name: "metrics", partitions: 2, segmentBytes: 2 << 10, retention: 16 << 10},
+	{name: "accounts", partitions: 3, segmentBytes: 8 << 10, transactions: true},
 }
 
 // topicOf returns the topic of that name, an empty one if it is not written to.
@@ -121,6 +128,8 @@ func partitions() (tps []record.TopicPartition) {
 
 const (
 	writerCount = 3
+	tellerCount = 3  // two of them have the same transactional id
+	firstTeller = 20 // the tellers' ids follow those of the writers
 	readerCount = 2
 	groupCount  = 2
 	groupSize   = 2

@@ -13,6 +13,7 @@
 //	fleet     the machines: start, stop, loss of power
 //	chaos     one goroutine that injects faults, by seed, and mends them
 //	writers   idempotent producers; every value is unique
+//	tellers   transactions over several partitions, some of them aborted or left open
 //	readers   plain readers, each partition through several nodes
 //	members   consumer groups whose members come, commit, go and crash
 //	history   all of the above tell it what they did and saw; it knows what is wrong

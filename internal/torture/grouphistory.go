@@ -33,6 +33,15 @@ type claim struct {
 	next, before record.Offset // NoOffset: not held
 }
 
+// continued returns the position that a batch at offset o goes on from: the one
+// that lies closest before it, since offsets may be left out.
+func (c *claim) continued(o record.Offset) *record.Offset {
+	if c.before != record.NoOffset && c.before <= o && (c.next > o || c.next < c.before) && c.next != record.NoOffset {
+		return &c.before
+	}
+	return &c.next
+}
+
 // polled notes what a group was handed out.
 func (h *history) polled(k groupPart, who string, c *claim, records []record.Record) {
 	h.mu.Lock()
@@ -41,10 +50,7 @@ func (h *history) polled(k groupPart, who string, c *claim, records []record.Rec
 		h.broke(BadData, "%s was handed out a batch of %v without records", who, k.tp)
 		return
 	}
-	next := &c.next
-	if records[0].Offset == c.before {
-		next = &c.before
-	}
+	next := c.continued(records[0].Offset)
 	for i := range records {
 		r := &records[i]
 		v, err := parse(k.tp, r.Value)
@@ -52,10 +58,15 @@ func (h *history) polled(k groupPart, who string, c *claim, records []record.Rec
 			h.broke(BadData, "%s was handed out at offset %d: %v", who, r.Offset, err)
 			continue
 		}
-		trimmed := r.Offset > *next && r.Offset <= h.part(k.tp).start // it begins at the log start then
-		if *next != record.NoOffset && r.Offset != *next && !trimmed {
+		trimmed := r.Offset <= h.part(k.tp).start // it begins at the log start then
+		switch {
+		case *next == record.NoOffset:
+		case r.Offset < *next:
 			h.broke(GroupSkip, "%s of group %s was handed out offset %d of %v, want %d", who, k.group, r.Offset, k.tp, *next)
+		case r.Offset > *next && !trimmed:
+			h.leapt(GroupSkip, leap{who + " of group " + k.group, k.tp, record.ReadCommitted, *next, r.Offset})
 		}
+		h.showed(who, k.tp, r.Offset, v)
 		if *next != record.NoOffset {
 			*next = r.Offset + 1
 		}
@@ -116,7 +127,7 @@ func (h *history) finalGroup(k groupPart) {
 	defer h.mu.Unlock()
 	g := h.group(k)
 	for o := h.part(k.tp).start; o < g.stored; o++ {
-		if int(o) >= len(g.polled) || !g.polled[o] {
+		if (int(o) >= len(g.polled) || !g.polled[o]) && h.part(k.tp).shows(o, record.ReadCommitted) {
 			h.broke(GroupSkip, "group %s has committed %d of %v, but nobody was handed out offset %d", k.group, g.stored, k.tp, o)
 			return
 		}

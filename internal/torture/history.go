@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -17,6 +18,7 @@ const (
 	acked
 	unknown
 	notWritten
+	aborted // with its transaction
 )
 
 // history is everything that clients did and saw, and the judge of it. Its
@@ -25,24 +27,28 @@ type history struct {
 	story  *story
 	broken chan struct{} // closed at the first violation
 
-	mu         sync.Mutex
-	counts     Report // only its numbers
-	violations []Violation
-	parts      map[record.TopicPartition]*part
-	highs      map[stream]record.Offset // highest high watermark a reader was told
-	starts     map[stream]record.Offset // and log start offset
-	streams    map[stream]record.Offset // next offset of each plain reader
-	groups     map[groupPart]*groupLog
-	moved      chan struct{} // closed and replaced when somebody gets on
+	mu           sync.Mutex
+	counts       Report // only its numbers
+	violations   []Violation
+	transactions []*transaction
+	leaps        []leap
+	parts        map[record.TopicPartition]*part
+	highs        map[stream]record.Offset // highest high watermark a reader was told
+	stables      map[stream]record.Offset // last stable offset
+	starts       map[stream]record.Offset // and log start offset
+	streams      map[stream]record.Offset // next offset of each plain reader
+	groups       map[groupPart]*groupLog
+	moved        chan struct{} // closed and replaced when somebody gets on
 }
 
 // part is what is known of one partition.
 type part struct {
 	at       []slot // by offset
 	where    map[value]record.Offset
-	outcomes map[int32][]outcome // by writer, and number of the value
-	end      record.Offset       // one behind the highest acknowledged offset
-	start    record.Offset       // highest log start offset that anybody was told
+	owners   map[value]*transaction // of those that were sent in one
+	outcomes map[int32][]outcome    // by writer, and number of the value
+	end      record.Offset          // one behind the highest acknowledged offset
+	start    record.Offset          // highest log start offset that anybody was told
 }
 
 // slot is one offset of a partition.
@@ -51,6 +57,8 @@ type slot struct {
 	known bool
 	who   string // who was the first to say so
 	read  bool   // a reader has seen it
+	// At the end: a reader is shown it, if also of what is not committed.
+	there, committed bool
 }
 
 // stream is one reader of one partition.
@@ -62,7 +70,7 @@ type stream struct {
 func newHistory(s *story) *history {
 	return &history{
 		story: s, broken: make(chan struct{}), moved: make(chan struct{}),
-		parts: map[record.TopicPartition]*part{}, highs: map[stream]record.Offset{}, starts: map[stream]record.Offset{},
+		parts: map[record.TopicPartition]*part{}, highs: map[stream]record.Offset{}, starts: map[stream]record.Offset{}, stables: map[stream]record.Offset{},
 		streams: map[stream]record.Offset{}, groups: map[groupPart]*groupLog{},
 	}
 }
@@ -82,14 +90,15 @@ func (h *history) broke(k Kind, format string, args ...any) {
 	}
 	if len(h.violations) < maxReported {
 		h.violations = append(h.violations, v)
-		h.story.step("VIOLATION %v", v)
+		first, _, _ := strings.Cut(v.String(), "\n")
+		h.story.step("VIOLATION %s", first)
 	}
 }
 
 func (h *history) part(tp record.TopicPartition) *part {
 	p := h.parts[tp]
 	if p == nil {
-		p = &part{where: map[value]record.Offset{}, outcomes: map[int32][]outcome{}}
+		p = &part{where: map[value]record.Offset{}, owners: map[value]*transaction{}, outcomes: map[int32][]outcome{}}
 		h.parts[tp] = p
 	}
 	return p
@@ -169,7 +178,7 @@ func (h *history) place(who string, tp record.TopicPartition, o record.Offset, v
 }
 
 // read notes what a plain reader got. A reader that is new begins at offset from.
-func (h *history) read(who string, r record.Record) {
+func (h *history) read(who string, iso record.Isolation, r record.Record) {
 	tp := r.TopicPartition()
 	v, err := parse(tp, r.Value)
 	h.mu.Lock()
@@ -181,12 +190,15 @@ func (h *history) read(who string, r record.Record) {
 	s := stream{who, tp}
 	switch want := h.streams[s]; {
 	case r.Offset > want:
-		h.broke(Skipped, "%s got offset %d of %v, want %d", who, r.Offset, tp, want)
+		h.leapt(Skipped, leap{who, tp, iso, want, r.Offset})
 	case r.Offset < want:
 		h.broke(Repeated, "%s got offset %d of %v, want %d", who, r.Offset, tp, want)
 	}
 	h.streams[s] = r.Offset + 1
 	h.place(who, tp, r.Offset, v).read = true
+	if iso == record.ReadCommitted {
+		h.showed(who, tp, r.Offset, v)
+	}
 	h.counts.Read++
 	h.move()
 }
@@ -205,14 +217,18 @@ func (h *history) position(who string, tp record.TopicPartition) record.Offset {
 }
 
 // fetched checks an answer that a reader got.
-func (h *history) fetched(who string, tp record.TopicPartition, f record.Fetched) {
+func (h *history) fetched(who string, tp record.TopicPartition, iso record.Isolation, f record.Fetched) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !(f.StartOffset <= f.LastStableOffset && f.LastStableOffset <= f.HighWatermark) {
 		h.broke(PastHigh, "%s was told of %v: start %d, last stable %d, high watermark %d", who, tp, f.StartOffset, f.LastStableOffset, f.HighWatermark)
 	}
-	if n := len(f.Batches); n > 0 && f.Batches[n-1].NextOffset() > f.HighWatermark {
-		h.broke(PastHigh, "%s got %v up to offset %d with the high watermark at %d", who, tp, f.Batches[n-1].NextOffset(), f.HighWatermark)
+	bound := f.HighWatermark
+	if iso == record.ReadCommitted {
+		bound = f.LastStableOffset
+	}
+	if n := len(f.Batches); n > 0 && f.Batches[n-1].NextOffset() > bound {
+		h.broke(PastHigh, "%s got %v up to offset %d with the high watermark at %d, the last stable offset at %d", who, tp, f.Batches[n-1].NextOffset(), f.HighWatermark, f.LastStableOffset)
 	}
 	h.started(who, tp, f.StartOffset)
 	s := stream{who, tp}
@@ -220,6 +236,10 @@ func (h *history) fetched(who string, tp record.TopicPartition, f record.Fetched
 		h.broke(HighBack, "%s was told that the high watermark of %v is %d after it was %d", who, tp, f.HighWatermark, h.highs[s])
 	}
 	h.highs[s] = f.HighWatermark
+	if f.LastStableOffset < h.stables[s] {
+		h.broke(StableBack, "%s was told that the last stable offset of %v is %d after it was %d", who, tp, f.LastStableOffset, h.stables[s])
+	}
+	h.stables[s] = f.LastStableOffset
 }
 
 // overtaken notes that a reader at offset pos was told that the log starts
@@ -254,14 +274,14 @@ func (h *history) started(who string, tp record.TopicPartition, start record.Off
 	h.part(tp).start = max(h.part(tp).start, start)
 }
 
-// floor is what the high watermark of tp must be by now; ended compares.
+// floor is what the high watermark of tp must be by now; reached compares.
 func (h *history) floor(tp record.TopicPartition) record.Offset {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.part(tp).end
 }
 
-func (h *history) ended(who string, tp record.TopicPartition, floor, high record.Offset) {
+func (h *history) reached(who string, tp record.TopicPartition, floor, high record.Offset) {
 	if high < floor {
 		h.violate(StaleEnd, "%s was told that %v ends at %d, but offset %d had been acknowledged before", who, tp, high, floor-1)
 	}
@@ -287,65 +307,6 @@ func (h *history) await(ctx context.Context, is func() bool) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// final compares all that was said about a partition with what is in it at the
-// end, from its log start offset on. who has read it.
-func (h *history) final(who string, tp record.TopicPartition, start record.Offset, values []value) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.started(who, tp, start)
-	p := h.part(tp)
-	there := make(map[value]bool, len(values))
-	for i, v := range values {
-		h.place(who, tp, start+record.Offset(i), v).read = true
-		there[v] = true
-	}
-	end := start + record.Offset(len(values))
-	for o := int(end); o < len(p.at); o++ {
-		if s := p.at[o]; s.known && s.read {
-			h.broke(Vanished, "%v ends at %d for %s, but %s has read %v at offset %d", tp, end, who, s.who, s.value, o)
-		}
-	}
-	for _, w := range slices.Sorted(keys(p.outcomes)) {
-		for n, o := range p.outcomes[w] {
-			v := value{w, int32(n)}
-			at, seen := p.where[v]
-			switch {
-			case o == acked && !there[v] && (seen && at >= start || !seen && start == 0):
-				h.broke(Lost, "%v of %v was acknowledged%s, and is not there at the end", v, tp, p.place(v))
-			case o == notWritten && seen:
-				h.broke(Lie, "%v of %v was reported as not written, and is there%s", v, tp, p.place(v))
-			case o == pending:
-				h.broke(Silent, "%v of %v has got no result", v, tp)
-			}
-		}
-	}
-	h.order(tp)
-}
-
-func (p *part) place(v value) string {
-	if o, ok := p.where[v]; ok {
-		return fmt.Sprintf(" at offset %d", o)
-	}
-	return ""
-}
-
-// order checks that what a writer has sent, and has got an ack for, is there in
-// that order. What has an unknown outcome may come late.
-func (h *history) order(tp record.TopicPartition) {
-	last := map[int32]int32{}
-	p := h.part(tp)
-	for o, s := range p.at {
-		v := s.value
-		if !s.known || p.outcomes[v.writer][v.n] != acked {
-			continue
-		}
-		if n, ok := last[v.writer]; ok && v.n < n {
-			h.broke(Disorder, "%v of %v is at offset %d, behind %v", v, tp, o, value{v.writer, n})
-		}
-		last[v.writer] = v.n
 	}
 }
 

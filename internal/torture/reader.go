@@ -20,10 +20,16 @@ type reader struct {
 	client  *client
 	history *history
 	cfg     Config
+	iso     record.Isolation
 }
 
 func newReader(i int, tp record.TopicPartition, f *fleet, rng *rand.Rand) *reader {
-	return &reader{who: fmt.Sprintf("reader %d", i), tp: tp, rng: rng, client: f.client(i), history: f.history, cfg: f.cfg}
+	return &reader{who: fmt.Sprintf("reader %d", i), tp: tp, rng: rng, client: f.client(i), history: f.history, cfg: f.cfg, iso: isolation(i)}
+}
+
+// isolation is that of the i-th reader.
+func isolation(i int) record.Isolation {
+	return []record.Isolation{record.ReadCommitted, record.ReadUncommitted}[i%2]
 }
 
 // run reads until ctx ends.
@@ -33,12 +39,12 @@ func (r *reader) run(ctx context.Context) {
 		left := 100 + r.rng.IntN(3000) // records until the next change
 		pos := r.history.position(r.who, r.tp)
 		live, cancel := context.WithTimeout(ctx, time.Duration(r.rng.IntN(10_000))*time.Millisecond)
-		for rec, err := range consumer.Read(live, src, r.tp.Topic, consumer.Partition(r.tp.Partition), consumer.FromOffset(pos), consumer.MaxBytes(1<<r.rng.IntN(16))) {
+		for rec, err := range consumer.Read(live, src, r.tp.Topic, consumer.Partition(r.tp.Partition), consumer.FromOffset(pos), consumer.Isolation(r.iso), consumer.MaxBytes(1<<r.rng.IntN(16))) {
 			if err != nil {
 				r.judge(err, pos)
 				break
 			}
-			r.history.read(r.who, rec)
+			r.history.read(r.who, r.iso, rec)
 			pos = rec.Offset + 1
 			if left--; left == 0 {
 				break
@@ -46,8 +52,8 @@ func (r *reader) run(ctx context.Context) {
 		}
 		cancel()
 		r.client.moveHome(r.rng)
-		if left == 0 && r.rng.IntN(3) == 0 {
-			r.history.seek(r.who, r.tp, 0)
+		if left == 0 && r.rng.IntN(3) == 0 { // not too far, or it never gets to the end
+			r.history.seek(r.who, r.tp, max(0, pos-record.Offset(r.rng.IntN(4000))))
 		}
 		if !pause(ctx, time.Duration(r.rng.IntN(20))*time.Millisecond) {
 			return

@@ -78,6 +78,7 @@ func (r *run) run(ctx context.Context) error {
 	defer others.Wait()
 	defer endReading()
 	r.startWriters(writing, &writers)
+	r.startTellers(writing, &writers)
 	r.startReaders(reading, &others)
 
 	r.breakThings(ctx)
@@ -99,6 +100,13 @@ func (r *run) startWriters(ctx context.Context, wg *sync.WaitGroup) {
 	for i := range writerCount {
 		w := newWriter(int32(i), r.fleet, r.child())
 		wg.Go(func() { w.run(ctx) })
+	}
+}
+
+func (r *run) startTellers(ctx context.Context, wg *sync.WaitGroup) {
+	for i := range tellerCount {
+		t := newTeller(int32(firstTeller+i), fmt.Sprintf("teller-%d", i/2), r.fleet, r.child())
+		wg.Go(func() { t.run(ctx) })
 	}
 }
 
@@ -149,22 +157,23 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 					return err
 				}
 			}
-			return nil
+			return newTeller(firstTeller+tellerCount, "probe", f, r.child()).probe(ctx)
 		}},
 		{"the writers finish", func(context.Context) error {
 			endWriting()
 			return nil
 		}},
+		{"no transaction holds readers back", f.stable},
 		{"all nodes agree on the ends", func(ctx context.Context) (err error) {
 			highs, err = f.highs(ctx)
 			return err
 		}},
-		{"readers and groups get to the ends", func(ctx context.Context) error { return r.caughtUp(ctx, highs) }},
+		{"all is read through every node", f.readAll},
+		{"readers and groups get to the ends", r.caughtUp},
 		{"readers and groups finish", func(context.Context) error {
 			endReading()
 			return nil
 		}},
-		{"all is read again through every node", f.readAll},
 		{"the power comes back everywhere", func(ctx context.Context) error {
 			if r.rng.IntN(2) == 0 {
 				f.blackout(ctx, r.rng)
@@ -192,6 +201,7 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 			return
 		}
 	}
+	r.history.finalLeaps()
 	for g := range groupCount {
 		for _, tp := range partitions() {
 			r.history.finalGroup(groupPart{groupName(g), tp})
@@ -201,20 +211,21 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 	r.changes = f.compare(ctx, replicated)
 }
 
-// caughtUp waits until every reader and every group is at the ends.
-func (r *run) caughtUp(ctx context.Context, highs map[record.TopicPartition]record.Offset) error {
+// caughtUp waits until every reader and every group has got the last record that
+// it is shown.
+func (r *run) caughtUp(ctx context.Context) error {
 	h := r.history
-	for tp, high := range highs {
+	for _, tp := range partitions() {
 		for i := range readerCount {
-			s := stream{fmt.Sprintf("reader %d", i), tp}
-			if err := h.await(ctx, func() bool { return h.streams[s] >= high }); err != nil {
-				return fmt.Errorf("%s is at %d of %d in %v: %w", s.who, h.position(s.who, tp), high, tp, err)
+			s, end := stream{fmt.Sprintf("reader %d", i), tp}, h.lastShown(tp, isolation(i))
+			if err := h.await(ctx, func() bool { return h.streams[s] >= end }); err != nil {
+				return fmt.Errorf("%s is at %d of %d in %v: %w", s.who, h.position(s.who, tp), end, tp, err)
 			}
 		}
 		for g := range groupCount {
-			k := groupPart{groupName(g), tp}
-			if err := h.await(ctx, func() bool { return h.group(k).stored >= high }); err != nil {
-				return fmt.Errorf("%s is at %d of %d in %v: %w\n%s", k.group, h.stored(k), high, tp, err, r.fleet.groupRecords(context.WithoutCancel(ctx)))
+			k, end := groupPart{groupName(g), tp}, h.lastShown(tp, record.ReadCommitted)
+			if err := h.await(ctx, func() bool { return h.group(k).stored >= end }); err != nil {
+				return fmt.Errorf("%s is at %d of %d in %v: %w\n%s", k.group, h.stored(k), end, tp, err, r.fleet.groupRecords(context.WithoutCancel(ctx)))
 			}
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/quorumlog/quorumlog/internal/vfs"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/txn"
+	"github.com/quorumlog/quorumlog/txn/coordinator"
 )
 
 // forgetfulFS says that files are synced, and syncs none.
@@ -79,6 +81,32 @@ func (s eagerSource) Fetch(ctx context.Context, tp record.TopicPartition, from r
 	return f, err
 }
 
+// dirtySource shows what is not committed.
+type dirtySource struct{ consumer.Source }
+
+func (s dirtySource) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, _ record.Isolation) (record.Fetched, error) {
+	return s.Source.Fetch(ctx, tp, from, maxBytes, record.ReadUncommitted)
+}
+
+// forgivingTxn commits what is to be aborted.
+type forgivingTxn struct{ txn.Cluster }
+
+func (c forgivingTxn) Transaction(ctx context.Context, id string, req coordinator.Request) (coordinator.Response, error) {
+	req.Commit = req.Commit || req.Op == coordinator.OpEnd
+	return c.Cluster.Transaction(ctx, id, req)
+}
+
+// tearingTxn loses the records of one partition, and says that they are written.
+type tearingTxn struct{ txn.Cluster }
+
+func (c tearingTxn) Append(ctx context.Context, topic record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	if tp.Partition == 1 {
+		done(record.Appended{BaseOffset: record.NoOffset}, nil)
+		return
+	}
+	c.Cluster.Append(ctx, topic, tp, b, acks, done)
+}
+
 func TestFaultsInTheCodeAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a cluster for each")
@@ -103,6 +131,12 @@ func TestFaultsInTheCodeAreFound(t *testing.T) {
 			[]torture.Kind{torture.Skipped}},
 		{"a read past the high watermark", false, torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return eagerSource{s} }},
 			[]torture.Kind{torture.PastHigh}},
+		{"a reader that does not ask for what is committed", false, torture.Config{Only: network, WrapSource: func(s consumer.Source) consumer.Source { return dirtySource{s} }},
+			[]torture.Kind{torture.OpenRead, torture.AbortedRead, torture.PastHigh}},
+		{"an abort that commits", false, torture.Config{Only: network, WrapTxn: func(c txn.Cluster) txn.Cluster { return forgivingTxn{c} }},
+			[]torture.Kind{torture.AbortedRead}},
+		{"a transaction of which a part is lost", true, torture.Config{Only: network, WrapTxn: func(c txn.Cluster) txn.Cluster { return tearingTxn{c} }},
+			[]torture.Kind{torture.Torn, torture.Lost}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && *duration == 0 {

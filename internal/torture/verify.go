@@ -22,6 +22,31 @@ import (
 	"github.com/quorumlog/quorumlog/segment"
 )
 
+// stable waits until no transaction holds readers back, at any node.
+func (f *fleet) stable(ctx context.Context) error {
+	for _, tp := range partitions() {
+		for _, n := range f.running() {
+			for {
+				_, stable, err := n.Offsets(ctx, tp, record.ReadCommitted)
+				if err != nil {
+					return err
+				}
+				_, high, err := n.Offsets(ctx, tp, record.ReadUncommitted)
+				if err != nil {
+					return err
+				}
+				if stable == high {
+					break
+				}
+				if !pause(ctx, 20*time.Millisecond) {
+					return fmt.Errorf("%w: the last stable offset of %v stands still at %d, the high watermark is %d", ctx.Err(), tp, stable, high)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // heal ends every fault. Afterwards everybody must get on.
 func (f *fleet) heal(ctx context.Context) {
 	f.network.Heal()
@@ -74,7 +99,7 @@ func (f *fleet) highs(ctx context.Context) (map[record.TopicPartition]record.Off
 			if err != nil {
 				return nil, err
 			}
-			f.history.ended(f.machines[i].id, tp, floor, high)
+			f.history.reached(f.machines[i].id, tp, floor, high)
 			if before, ok := highs[tp]; ok && before != high {
 				return nil, fmt.Errorf("%v ends at %d for %s, before it was %d", tp, high, f.machines[i].id, before)
 			}
@@ -88,44 +113,53 @@ func (f *fleet) highs(ctx context.Context) (map[record.TopicPartition]record.Off
 func (f *fleet) readAll(ctx context.Context) error {
 	for _, m := range f.machines {
 		src := f.cfg.WrapSource(m.node.Load())
+		visible := map[sentValue]bool{}
 		for _, tp := range partitions() {
-			if err := f.readOne(ctx, m.id, src, tp); err != nil {
+			start, all, err := f.readOne(ctx, m.id, src, tp, record.ReadUncommitted)
+			if err != nil {
 				return fmt.Errorf("read %v through %s: %w", tp, m.id, err)
 			}
+			f.history.final(m.id, tp, start, all)
+			start, committed, err := f.readOne(ctx, m.id, src, tp, record.ReadCommitted)
+			if err != nil {
+				return fmt.Errorf("read what is committed of %v through %s: %w", tp, m.id, err)
+			}
+			for _, v := range f.history.finalCommitted(m.id, tp, start, committed) {
+				visible[v] = true
+			}
 		}
+		f.history.finalTransactions(m.id, visible)
 	}
 	return nil
 }
 
 // readOne reads one partition from its log start offset to its end. who is the
 // node it is read through.
-func (f *fleet) readOne(ctx context.Context, who string, src consumer.Source, tp record.TopicPartition) error {
-	start, _, err := src.Offsets(ctx, tp, record.ReadUncommitted)
+func (f *fleet) readOne(ctx context.Context, who string, src consumer.Source, tp record.TopicPartition, iso record.Isolation) (start record.Offset, found []placed, err error) {
+	start, _, err = src.Offsets(ctx, tp, iso)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	next := start
-	var values []value
-	for rec, err := range consumer.Read(ctx, src, tp.Topic, consumer.Partition(tp.Partition), consumer.UntilEnd()) {
+	next, t := start, topicOf(tp.Topic)
+	for rec, err := range consumer.Read(ctx, src, tp.Topic, consumer.Partition(tp.Partition), consumer.Isolation(iso), consumer.UntilEnd()) {
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		v, err := parse(tp, rec.Value)
 		if err != nil {
 			f.history.violate(BadData, "%s at the end, offset %d: %v", who, rec.Offset, err)
 			continue
 		}
-		if trims := topicOf(tp.Topic).retention > 0; trims && len(values) == 0 {
+		if t.retention > 0 && len(found) == 0 {
 			start, next = max(start, rec.Offset), max(start, rec.Offset) // it may just have moved
 		}
-		if rec.Offset != next {
+		if rec.Offset < next || rec.Offset > next && !t.transactions {
 			f.history.violate(Skipped, "%s at the end got offset %d of %v, want %d", who, rec.Offset, tp, next)
 		}
-		values = append(values, v)
+		found = append(found, placed{rec.Offset, v})
 		next = rec.Offset + 1
 	}
-	f.history.final(who, tp, start, values)
-	return nil
+	return start, found, nil
 }
 
 // blackout takes the power from all machines at once and starts them in any order.
@@ -207,9 +241,9 @@ func (f *fleet) stopAll() {
 func (f *fleet) replicated(ctx context.Context, highs map[record.TopicPartition]record.Offset) (map[record.TopicPartition]record.Offset, error) {
 	all := maps.Clone(highs)
 	n := f.machines[0].node.Load()
-	for _, topic := range []string{cluster.MetadataTopic, cluster.OffsetsTopic} {
+	for _, topic := range []string{cluster.MetadataTopic, cluster.OffsetsTopic, cluster.TransactionsTopic} {
 		count := 1
-		if topic == cluster.OffsetsTopic {
+		if topic != cluster.MetadataTopic {
 			var err error
 			if count, err = n.Partitions(ctx, topic); err != nil {
 				return nil, err
@@ -237,7 +271,7 @@ func (f *fleet) compare(ctx context.Context, highs map[record.TopicPartition]rec
 		if !ok {
 			continue
 		}
-		if want := f.placed[tp]; want != nil && !slices.Equal(want, holders[dir].ids()) {
+		if want := f.placed[tp]; !slices.Equal(want, holders[dir].ids()) {
 			f.history.violate(Diverged, "%s is on %v, want %v", dir, holders[dir].ids(), want)
 		}
 		changes += f.compareOne(ctx, tp, dir, holders[dir], high)
@@ -301,7 +335,7 @@ func (f *fleet) moving(ctx context.Context) (string, error) {
 
 // topics are those that are written to, and the cluster's own but for the metadata.
 func (f *fleet) topics() []string {
-	names := []string{cluster.OffsetsTopic}
+	names := []string{cluster.OffsetsTopic, cluster.TransactionsTopic}
 	for _, t := range topics {
 		names = append(names, t.name)
 	}

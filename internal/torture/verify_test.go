@@ -19,7 +19,9 @@ import (
 // testFleet is a fleet of three disks, without nodes.
 func testFleet() *fleet {
 	s := newStory(func(string) {})
-	return newFleet(Config{Seed: 1}.withDefaults(), newHistory(s), s)
+	f := newFleet(Config{Seed: 1}.withDefaults(), newHistory(s), s)
+	f.placed = map[record.TopicPartition][]string{testPart: f.ids()}
+	return f
 }
 
 const testDir = dataDir + "/partitions/orders.00000000-1"
