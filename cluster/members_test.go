@@ -377,3 +377,49 @@ func TestPartitionsThatSleepMove(t *testing.T) {
 	c.holds(tp, "a", "b", "c")
 	require.Equal(t, want, c.read(n, tp, 0, len(want)))
 }
+
+func TestEveryFounderMayGo(t *testing.T) {
+	c := startCluster(t, quickElections, "a", "b", "c")
+	c.create("orders", 2)
+	tp := part("orders", 1)
+	w := c.writer(c.node("a"), tp)
+	w.send(c.node("a"), "from the founders")
+	for _, pair := range [][2]string{{"c", "d"}, {"a", "e"}, {"b", "f"}} {
+		old, new := pair[0], pair[1]
+		n := c.join(new)
+		require.NoError(t, n.AddNode(c.ctx(), new))
+		require.NoError(t, n.ReplaceNode(c.ctx(), old, new, nil))
+		c.stop(old)
+		c.peers = slices.DeleteFunc(slices.Clone(c.peers), func(id string) bool { return id == old })
+	}
+	for _, id := range c.peers {
+		c.stop(id)
+	}
+	for _, id := range c.peers { // their Peers are all gone
+		c.start(id)
+	}
+	_, err := c.node("d").Partitions(c.ctx(), "orders") // Append does not wait for the metadata
+	require.NoError(t, err)
+	w.send(c.node("d"), "to their heirs")
+	require.Equal(t, []string{"from the founders", "to their heirs"}, c.read(c.node("e"), tp, 0, 2))
+	c.holds(tp, "d", "e", "f")
+	require.Equal(t, []string{"d", "e", "f"}, c.node("f").metaReplica.Members().Voters)
+}
+
+func TestFewNodesVoteForTheMetadata(t *testing.T) {
+	c := startCluster(t, quickElections, "a", "b", "c", "d", "e")
+	c.join("f")
+	n := c.node("a")
+	require.NoError(t, n.AddNode(c.ctx(), "f"))
+	want := replica.Members{Voters: []string{"a", "b", "c", "d", "e"}, Learners: []string{"f"}}
+	require.Equal(t, want, n.metaReplica.Members(), "the sixth only follows")
+	_, err := c.node("f").CreateTopic(c.ctx(), TopicConfig{Name: "orders", Partitions: 6})
+	require.NoError(t, err)
+	w := c.writer(c.node("f"), part("orders", 0))
+	w.send(c.node("f"), "all the same it serves")
+	require.NoError(t, n.DrainNode(c.ctx(), "e", nil))
+	require.NoError(t, n.RemoveNode(c.ctx(), "e"))
+	c.until("the sixth votes in its place", func() bool {
+		return slices.Equal(n.metaReplica.Members().Voters, []string{"a", "b", "c", "d", "f"})
+	})
+}
