@@ -127,6 +127,10 @@ func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *grou
 			defer n.tabling.RUnlock()
 			return len(n.table.byName[topic])
 		},
+		Made: func(topic string) (made record.Offset) {
+			n.fold.View(func() { made = n.metadata.made[topic] })
+			return made
+		},
 		OffsetsRetention: n.cfg.OffsetsRetention,
 		Logger:           n.cfg.Logger,
 	})

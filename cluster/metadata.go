@@ -29,6 +29,7 @@ type metadata struct {
 	founders  []string // the nodes while nodes is empty, sorted
 	nodes     map[string]NodeState
 	topics    map[string]Topic
+	made      map[string]record.Offset    // of the records that made them
 	deleted   map[record.TopicID]string   // their names
 	placed    map[partitionKey]assignment // of all partitions of topics
 	nextID    record.ProducerID           // no producer has this id or a higher one
@@ -38,7 +39,7 @@ type metadata struct {
 
 func newMetadata() *metadata {
 	return &metadata{
-		nodes: map[string]NodeState{}, topics: map[string]Topic{}, deleted: map[record.TopicID]string{},
+		nodes: map[string]NodeState{}, topics: map[string]Topic{}, made: map[string]record.Offset{}, deleted: map[record.TopicID]string{},
 		placed: map[partitionKey]assignment{}, producers: map[string]holder{},
 	}
 }
@@ -107,6 +108,7 @@ func (m *metadata) fold(r record.Record) (*news, error) {
 		var v topicValue
 		if err = json.Unmarshal(r.Value, &v); err == nil {
 			m.topics[v.Topic.Config.Name] = v.Topic
+			m.made[v.Topic.Config.Name] = r.Offset
 			for i, replicas := range v.Topic.Placement {
 				m.placed[v.Topic.key(int32(i))] = assignment{Replicas: replicas}
 			}
@@ -152,6 +154,7 @@ func (m *metadata) foldDeleted(name string) *news {
 		return &news{}
 	}
 	delete(m.topics, name)
+	delete(m.made, name)
 	m.deleted[t.ID] = name
 	for i := range t.Placement {
 		delete(m.placed, t.key(int32(i)))

@@ -22,6 +22,10 @@ type Config struct {
 	// knows, 0 if it knows of no such topic. It must not wait. What a group
 	// once has seen does not shrink.
 	Partitions func(topic string) int
+	// Made tells topics of one name apart: a topic has a higher number than the one
+	// that had its name before; 0 if this node knows of none. It must not wait. What a
+	// group has seen of a topic with a lower number counts no more. Default: always 0.
+	Made func(topic string) record.Offset
 	// SessionTimeout is for members that name none. Default 10 s.
 	SessionTimeout time.Duration
 	// OffsetsRetention is how long the offsets of a group without members are kept
@@ -56,7 +60,7 @@ const retryAfter = time.Second
 // Start begins to follow the partition.
 func Start(cfg Config) *Coordinator {
 	c := &Coordinator{
-		rules:  rules{partitions: cfg.Partitions, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
+		rules:  rules{partitions: cfg.Partitions, made: cfg.Made, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		state:  NewState(),
 		keep:   cmp.Or(cfg.OffsetsRetention, 7*24*time.Hour),

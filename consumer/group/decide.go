@@ -10,6 +10,7 @@ import (
 // rules are what decisions rest on besides the state.
 type rules struct {
 	partitions func(topic string) int
+	made       func(topic string) record.Offset // nil: 0
 	maxMembers int
 }
 

@@ -81,14 +81,15 @@
 // fold. Fields that are not known are passed over.
 //
 //	key                                        value, version 1
-//	{"k":"group","g":"billing"}                {"v":1,"gen":2,"topics":{"orders":2},"target":{"a":{"orders":[0]},"b":{"orders":[1]}}}
+//	{"k":"group","g":"billing"}                {"v":1,"gen":2,"topics":{"orders":2},"made":{"orders":7},"target":{"a":{"orders":[0]},"b":{"orders":[1]}}}
 //	{"k":"member","g":"billing","m":"a"}       {"v":1,"client":"host-7","topics":["orders"],"session":10000,"assignor":"range","instance":"pod-3"}
 //	{"k":"owner","g":"billing","t":"orders"}   {"v":1,"member":"a","since":1}
 //	{"k":"offset","g":"billing","t":"orders","p":1}
 //	                                           {"v":1,"topicID":"32 hex digits","offset":42,"metadata":"note"}
 //	{"k":"pending","g":"billing","pid":7}      {"v":1,"open":true,"epoch":3,"coordinator":0,"time":…,"offsets":[{"Topic":"orders","Partition":1,"Offset":42}]}
 //
-// topics are the numbers of partitions that the target was made for; session is
+// topics are the numbers of partitions that the target was made for, and made says
+// of which topics of those names (Config.Made); session is
 // in milliseconds, 0 for the coordinator's default. Fields that are empty or
 // zero are left out of keys, so partition 0 has no p, and out of client,
 // instance, assignor and metadata.

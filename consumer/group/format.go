@@ -40,10 +40,11 @@ func (k key) topicPartition() record.TopicPartition {
 // Values of the records; a deleted thing has none.
 type (
 	groupValue struct {
-		V          int                `json:"v"`
-		Generation record.Generation  `json:"gen"`
-		Partitions map[string]int     `json:"topics"`
-		Target     map[string]byTopic `json:"target"`
+		V          int                      `json:"v"`
+		Generation record.Generation        `json:"gen"`
+		Partitions map[string]int           `json:"topics"`
+		Made       map[string]record.Offset `json:"made,omitempty"`
+		Target     map[string]byTopic       `json:"target"`
 	}
 	memberValue struct {
 		V        int      `json:"v"`

@@ -65,7 +65,7 @@ func (d *decision) predecessor(req Request) (string, error) {
 // nobody else notices, and what the last one says from now on is refused.
 func (d *decision) inherit(last, next string) error {
 	g := d.group
-	value := groupValue{V: formatVersion, Generation: g.generation + 1, Partitions: g.partitions, Target: map[string]byTopic{}}
+	value := groupValue{V: formatVersion, Generation: g.generation + 1, Partitions: g.partitions, Made: g.made, Target: map[string]byTopic{}}
 	for id, tps := range g.target {
 		if id == last {
 			id = next
@@ -189,20 +189,24 @@ func (d *decision) leave(ids []string) error {
 func (d *decision) retarget() error {
 	g := d.group
 	subscriptions := make(map[string][]string, len(g.members))
-	partitions := map[string]int{}
+	partitions, made := map[string]int{}, map[string]record.Offset{}
 	for id, m := range g.members {
 		subscriptions[id] = m.topics
 		for _, topic := range m.topics {
 			if _, ok := partitions[topic]; !ok {
-				partitions[topic] = d.count(topic)
+				n, number := d.count(topic)
+				partitions[topic] = n
+				if number > 0 {
+					made[topic] = number
+				}
 			}
 		}
 	}
 	target := assignNamed(g, subscriptions, partitions)
-	if maps.Equal(partitions, g.partitions) && maps.EqualFunc(target, g.target, slices.Equal) {
+	if maps.Equal(partitions, g.partitions) && maps.Equal(made, g.made) && maps.EqualFunc(target, g.target, slices.Equal) {
 		return nil
 	}
-	value := groupValue{V: formatVersion, Generation: g.generation + 1, Partitions: partitions, Target: map[string]byTopic{}}
+	value := groupValue{V: formatVersion, Generation: g.generation + 1, Partitions: partitions, Made: made, Target: map[string]byTopic{}}
 	for id, tps := range target {
 		value.Target[id] = newByTopic(tps)
 	}
@@ -234,16 +238,27 @@ func assignNamed(g *groupState, subscriptions map[string][]string, partitions ma
 	return target
 }
 
-// count returns how many partitions a topic has. A node that knows of fewer
-// than the group has seen lags behind.
-func (d *decision) count(topic string) int {
-	return max(d.partitions(topic), d.group.partitions[topic])
+// count returns how many partitions a topic has, and its number. A node that knows
+// of fewer than the group has seen lags behind, or of a lower number; with a higher
+// number it is another topic.
+func (d *decision) count(topic string) (n int, made record.Offset) {
+	n = d.partitions(topic)
+	if d.made != nil {
+		made = d.made(topic)
+	}
+	switch seen := d.group.made[topic]; {
+	case made > seen && seen > 0:
+		return n, made
+	case made < seen:
+		return d.group.partitions[topic], seen
+	}
+	return max(n, d.group.partitions[topic]), made
 }
 
-// grown reports whether a topic of the group has got partitions.
+// grown reports whether a topic of the group has got partitions, or was made anew.
 func (d *decision) grown() bool {
-	for topic, n := range d.group.partitions {
-		if d.count(topic) != n {
+	for topic, had := range d.group.partitions {
+		if n, made := d.count(topic); n != had || made != d.group.made[topic] {
 			return true
 		}
 	}

@@ -20,6 +20,7 @@ type desk struct {
 	*testing.T
 	state   *State
 	counts  map[string]int
+	made    record.Offset // of every topic
 	limit   int
 	rule    string          // of static members
 	written []record.Record // by the last request
@@ -33,7 +34,7 @@ func newDesk(t *testing.T, partitions int) *desk {
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func (d *desk) rules() rules {
-	return rules{partitions: func(topic string) int { return d.counts[topic] }, maxMembers: d.limit}
+	return rules{partitions: func(topic string) int { return d.counts[topic] }, made: func(string) record.Offset { return d.made }, maxMembers: d.limit}
 }
 
 func (d *desk) ask(req Request) (Response, error) {
@@ -293,6 +294,38 @@ func TestNewPartitionsAreTakenUp(t *testing.T) {
 	d.counts["t"] = 1 // a node that lags behind answers now
 	require.Equal(t, Response{Generation: 2, Assigned: tps(0, 1)}, d.beat("a", 2, 0, 1))
 	require.Empty(t, d.written)
+}
+
+func TestATopicMadeAnewMayHaveFewerPartitions(t *testing.T) {
+	d := newDesk(t, 3)
+	d.made = 7
+	require.Equal(t, tps(0, 1, 2), d.join("a").Assigned)
+	d.counts["t"], d.made = 0, 0 // it is deleted, or the node lags behind
+	require.Equal(t, Response{Generation: 1, Assigned: tps(0, 1, 2)}, d.beat("a", 1, 0, 1, 2))
+	require.Empty(t, d.written)
+	d.counts["t"], d.made = 1, 9
+	require.Equal(t, Response{Generation: 2, Assigned: tps(0)}, d.beat("a", 1, 0, 1, 2))
+	d.counts["t"], d.made = 3, 7 // a node that knows only the first
+	require.Equal(t, Response{Generation: 2, Assigned: tps(0)}, d.beat("a", 2, 0))
+	d.counts["t"], d.made = 1, 11 // the same number of partitions, and yet another
+	require.Equal(t, record.Generation(3), d.beat("a", 2, 0).Generation)
+}
+
+func TestOffsetsOfAnotherTopicOfTheNameDoNotCount(t *testing.T) {
+	d := newDesk(t, 1)
+	d.join("a")
+	first, second := record.TopicID{1}, record.TopicID{2}
+	commit := func(id record.TopicID, offset record.Offset) {
+		req := commitOf("a", 1, 0, offset)
+		req.Offsets[0].TopicID = id
+		d.must(req)
+	}
+	committed := func() Offset { return d.state.Committed("g", tp("t", 0)) }
+	commit(first, 9)
+	commit(first, 3)
+	require.Equal(t, record.Offset(9), committed().Offset, "a commit does not go back")
+	commit(second, 3)
+	require.Equal(t, Offset{TopicPartition: tp("t", 0), TopicID: second, Offset: 3}, committed(), "but another topic begins anew")
 }
 
 func TestATopicThatIsNotReadAnyMoreIsTakenBack(t *testing.T) {

@@ -23,7 +23,8 @@ func NewState() *State { return &State{groups: map[string]*groupState{}} }
 // groupState is one group. Its zero value is a group nobody has heard of.
 type groupState struct {
 	generation record.Generation
-	partitions map[string]int // of each topic, as the target knows it
+	partitions map[string]int           // of each topic, as the target knows it
+	made       map[string]record.Offset // the numbers of those topics, as far as they have one
 	target     Target
 	members    map[string]member
 	owners     map[record.TopicPartition]owner
@@ -121,7 +122,7 @@ func (g *groupState) applyGroup(value []byte) error {
 	if err != nil {
 		return err
 	}
-	g.generation, g.partitions = v.Generation, v.Partitions
+	g.generation, g.partitions, g.made = v.Generation, v.Partitions, v.Made
 	g.target = make(Target, len(v.Target))
 	for m, tps := range v.Target {
 		g.target[m] = tps.sorted()
