@@ -134,6 +134,23 @@ func TestCutOffLeaderHoldsNobodyForEver(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, c.read(c.node(old), tp, 0, 2))
 }
 
+func TestALeaderThatMayBeReplacedDoesNotCallAPositionTooHigh(t *testing.T) {
+	c := startCluster(t, nil, "a", "b", "c")
+	c.create("orders", 1)
+	tp := part("orders", 0)
+	leader := c.leader(c.node("a"), tp)
+	c.writer(c.node(leader), tp).send(c.node(leader), "one")
+	for _, n := range []*Node{c.node(leader), c.other(leader)} {
+		_, err := n.Fetch(c.ctx(), tp, 2, 0, record.ReadUncommitted)
+		require.ErrorIs(t, err, record.ErrOffsetOutOfRange)
+	}
+	c.network.Isolate(leader) // the others may have more by now
+	ctx, cancel := context.WithTimeout(c.ctx(), 100*time.Millisecond)
+	defer cancel()
+	_, err := c.node(leader).Fetch(ctx, tp, 2, 0, record.ReadUncommitted)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
 func TestBatchesOfOneCallerKeepTheirOrder(t *testing.T) {
 	c := startCluster(t, nil, "a", "b", "c")
 	c.create("orders", 1)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -64,7 +65,7 @@ func (n *Node) fetchAt(ctx context.Context, p *partition, node string, req fetch
 		if rep == nil {
 			return record.Fetched{}, p.notLeader()
 		}
-		if f, err := p.read(rep, req); err != nil || f.Next > req.from {
+		if f, err := p.read(rep, req); answers(f, err, req) {
 			return f, err
 		}
 		return p.await(ctx, rep, req)
@@ -88,12 +89,30 @@ func (p *partition) read(rep *replica.Replica, req fetchRequest) (record.Fetched
 	return f, p.elsewhere(rep, err)
 }
 
+// answers reports whether what read returned is an answer, and not to be waited for.
+func answers(f record.Fetched, err error, req fetchRequest) bool {
+	return !beyond(err, req) && (err != nil || f.Next > req.from)
+}
+
+// beyond reports whether err says that the log ends below the position. A leader
+// says so too that was replaced and does not know it.
+func beyond(err error, req fetchRequest) bool {
+	var outside *record.OffsetRangeError
+	return errors.As(err, &outside) && req.from > outside.End
+}
+
 // await waits for records at this node's replica for one slice of time. Without
 // any it fails when the replica does not lead (any more).
 func (p *partition) await(ctx context.Context, rep *replica.Replica, req fetchRequest) (record.Fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, req.wait)
 	defer cancel()
-	_ = rep.WaitReadable(ctx, req.from, req.iso) // the slice is over, or read says why
+	if _, err := p.read(rep, req); beyond(err, req) {
+		if _, _, err := rep.Barrier(ctx); err != nil {
+			return record.Fetched{}, p.notLeader()
+		}
+	} else {
+		_ = rep.WaitReadable(ctx, req.from, req.iso) // the slice is over, or read says why
+	}
 	f, err := p.read(rep, req)
 	if hint, _ := p.leader(); err == nil && f.Next == req.from && hint.node != p.self {
 		err = p.notLeader()
@@ -122,7 +141,7 @@ func (n *Node) handleFetch(ctx context.Context, _ string, body []byte, reply fun
 		return
 	}
 	f, err := p.read(rep, req)
-	if err != nil || f.Next > req.from {
+	if answers(f, err, req) {
 		respond(f, err)
 		return
 	}
