@@ -2,10 +2,12 @@ package quorumlog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/quorumlog/quorumlog"
@@ -207,4 +209,116 @@ func ExampleNode_Watch() {
 		}
 	}
 	// Output: orders/0 is led by node and in sync on 1
+}
+
+// A handler with a policy for what fails: tried again in place, and given up to
+// the dead letters.
+func ExampleGroup_Run() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for _, v := range []string{"10", "ten", "12"} {
+		if _, err := n.Produce(ctx, "amounts", quorumlog.Record{Value: []byte(v)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	g, err := n.Group(ctx, "sum", []string{"amounts"}, quorumlog.GroupConfig{Retry: quorumlog.RetryPolicy{InPlace: 3}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sum := 0
+	err = g.Run(ctx, func(_ context.Context, r quorumlog.Record) error {
+		amount, err := strconv.Atoi(string(r.Value))
+		if err != nil {
+			return quorumlog.Permanent(err) // no use in trying again
+		}
+		if sum += amount; r.Offset == 2 {
+			cancel() // enough for an example
+		}
+		return nil
+	})
+	ctx = context.Background()
+	fmt.Println(sum, errors.Is(err, context.Canceled), g.Close(ctx))
+	for l, err := range n.DeadLetters("sum").List(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s from offset %d: %s\n", l.Value, l.Failure.Offset, l.Failure.Reason)
+	}
+	// Output:
+	// 22 true <nil>
+	// ten from offset 1: strconv.Atoi: parsing "ten": invalid syntax
+}
+
+// How far a group is behind, and how it is sent back: a look first.
+func ExampleNode_ResetGroup() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	ctx := context.Background()
+	for _, v := range []string{"created", "paid", "sent"} {
+		if _, err := n.Produce(ctx, "orders", quorumlog.Record{Value: []byte(v)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	orders := []string{"orders"}
+	show := func() {
+		lags, err := n.Lags(ctx, "billing")
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, l := range lags {
+			fmt.Printf("%v is at %d, %d behind\n", l.TopicPartition, l.Committed, l.Records)
+		}
+	}
+
+	if _, err := n.ResetGroup(ctx, "billing", orders, quorumlog.ToEnd()); err != nil {
+		log.Fatal(err)
+	}
+	show()
+	plan, err := n.PlanReset(ctx, "billing", orders, quorumlog.ToOffset(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("would move", plan[0].From, "to", plan[0].To)
+	if _, err := n.ResetGroup(ctx, "billing", orders, quorumlog.ToOffset(1)); err != nil {
+		log.Fatal(err)
+	}
+	show()
+	// Output:
+	// orders/0 is at 3, 0 behind
+	// would move 3 to 1
+	// orders/0 is at 1, 2 behind
+}
+
+// The newest records first.
+func ExampleBackwards() {
+	n, err := quorumlog.OpenMemory(quorumlog.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer n.Close()
+	ctx := context.Background()
+	for _, v := range []string{"created", "paid", "sent"} {
+		if _, err := n.Produce(ctx, "orders", quorumlog.Record{Value: []byte(v)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for r, err := range n.Read(ctx, "orders", quorumlog.Backwards()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d %s\n", r.Offset, r.Value)
+	}
+	// Output:
+	// 2 sent
+	// 1 paid
+	// 0 created
 }

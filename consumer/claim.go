@@ -143,7 +143,7 @@ func (g *Group) push(ctx context.Context, b Batch) error {
 	c := b.claim
 	for {
 		g.mu.Lock()
-		full := len(c.queue) >= aheadBatches || c.seek != record.NoOffset
+		full := len(c.queue) >= aheadBatches || c.seek != record.NoOffset || c.err != nil
 		if !full {
 			c.queue = append(c.queue, b)
 		}
@@ -182,6 +182,9 @@ func (g *Group) unpack(b *Batch) error {
 	if err != nil {
 		b.claim.cancel()
 		g.stall(b.claim, err)
+		g.mu.Lock()
+		b.claim.queue = nil // what is behind the damage is not handed out
+		g.mu.Unlock()
 		return err
 	}
 	b.Records, b.packed = records, nil

@@ -48,7 +48,9 @@ type Config struct {
 	// between two calls of Poll while there are records, before the member gives
 	// all its partitions up to others. It joins again when the handler returns or
 	// Poll is called. SessionTimeout tells that a process is gone, from outside;
-	// this tells, from inside, that it lives and does nothing. Default 5 minutes.
+	// this tells, from inside, that it lives and does nothing. It also bounds how
+	// long a member that was fenced tries to join again before Poll and Run return
+	// the reason. Default 5 minutes.
 	ProgressTimeout time.Duration
 	// MaxPollBytes is about how many bytes (as stored) one Poll hands out; at
 	// least one batch comes whatever the limit. Each owned partition holds up

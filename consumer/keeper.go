@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -88,7 +89,7 @@ func (g *Group) takeUp() {
 	for _, c := range taken {
 		c.known = true
 	}
-	g.cfg.OnAssigned(g.life, partitions(taken))
+	g.call("OnAssigned", func() { g.cfg.OnAssigned(g.life, partitions(taken)) })
 	g.mu.Lock()
 	for _, c := range taken {
 		c.ready = true
@@ -104,7 +105,8 @@ func (g *Group) positions(tps []record.TopicPartition) (map[record.TopicPartitio
 	if err != nil || g.cfg.ResumeAt == nil {
 		return committed, err
 	}
-	own, err := g.cfg.ResumeAt(g.life, tps)
+	var own map[record.TopicPartition]record.Offset
+	g.call("ResumeAt", func() { own, err = g.cfg.ResumeAt(g.life, tps) })
 	if err != nil {
 		return nil, fmt.Errorf("ResumeAt: %w", err)
 	}
@@ -164,6 +166,16 @@ func (g *Group) finish(ctx context.Context, claims []*claim) {
 		}
 	}
 	if len(known) > 0 {
-		g.cfg.OnRevoked(ctx, partitions(known))
+		g.call("OnRevoked", func() { g.cfg.OnRevoked(ctx, partitions(known)) })
 	}
+}
+
+// call runs a callback of the user's. If it panics, the membership ends with that.
+func (g *Group) call(name string, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			g.fail(fmt.Errorf("%s panicked: %v\n%s", name, v, debug.Stack()))
+		}
+	}()
+	f()
 }

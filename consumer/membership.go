@@ -68,6 +68,9 @@ func (g *Group) assign(resp group.Response) {
 	slices.SortFunc(g.ring, func(a, b *claim) int { return a.tp.Compare(b.tp) })
 	for _, c := range g.ring {
 		c.wanted.Store(listed[c.tp])
+		if listed[c.tp] {
+			c.fenced = false // whatever was refused, it is ours
+		}
 	}
 	if g.runner != nil {
 		signal(g.runner.dirty) // what is to be given up is committed now

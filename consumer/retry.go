@@ -124,8 +124,14 @@ func (p *RetryPolicy) backoff(n int) time.Duration {
 	return min(d, p.MaxBackoff)
 }
 
-// judge returns what to do about an error, and what to call it.
-func (p *RetryPolicy) judge(err error) (Action, Cause) {
+// judge returns what to do about an error, and what to call it. A classifier
+// that panics is as bad as a handler that does.
+func (p *RetryPolicy) judge(err error) (action Action, cause Cause) {
+	defer func() {
+		if recover() != nil {
+			action, cause = DeadLetter, CausePanic
+		}
+	}()
 	var panicked *PanicError
 	var permanent permanentError
 	switch {

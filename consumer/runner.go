@@ -77,6 +77,11 @@ func (r *runner) run() error {
 func (r *runner) end(err error) {
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
+	r.halt(err)
+}
+
+// halt is end under Group.mu.
+func (r *runner) halt(err error) {
 	if r.stopping {
 		return
 	}
@@ -142,7 +147,7 @@ func (r *runner) step() (more bool, err error) {
 	}
 	for i := range g.ring {
 		c := g.ring[(g.turn+i)%len(g.ring)]
-		if !c.ready || c.halted() {
+		if !c.ready || c.halted() || c.fenced { // fenced: somebody else has it, the session is about to hear
 			continue
 		}
 		if c.win != nil {
@@ -214,6 +219,10 @@ func (r *runner) take(c *claim) error {
 	g.mu.Unlock()
 	err = g.save(r.store, []saving{{c, b.next}}, false)
 	g.mu.Lock()
+	if c.era == era && c.stored < b.next { // not committed, so not to be handled
+		c.win.flight = c.win.flight[:len(c.win.flight)-1]
+		c.queue = slices.Insert(c.queue, 0, b)
+	}
 	return err
 }
 
@@ -341,16 +350,16 @@ func (r *runner) served(l *lane, at int, v verdict) {
 	w := l.win
 	w.running--
 	delete(r.serving, l)
-	if l.pieces[0].in.dropped.Load() {
+	switch p := &l.pieces[0]; {
+	case p.in.dropped.Load():
 		l.tries, l.failed = 0, time.Time{}
+		l.pieces = slices.DeleteFunc(l.pieces, func(p piece) bool { return p.in.dropped.Load() })
+	case at == p.to:
+		l.pieces = l.pieces[1:]
+	default:
+		p.from = at
 	}
-	if l.pieces[0].from = at; at == l.pieces[0].to {
-		l.pieces = slices.Delete(l.pieces, 0, 1)
-	}
-	l.pieces = slices.DeleteFunc(l.pieces, func(p piece) bool { return p.in.dropped.Load() })
-	if at > 0 || v.wait == 0 {
-		r.g.recycle(w.settle())
-	}
+	r.g.recycle(w.settle())
 	switch {
 	case len(l.pieces) == 0:
 		l.state = laneIdle
@@ -359,13 +368,8 @@ func (r *runner) served(l *lane, at int, v verdict) {
 	default:
 		r.resume(l)
 	}
-	if v.err != nil && !r.stopping {
-		r.stopping, r.err = true, v.err
-		r.stop.Store(true)
-		for l := range r.waiting {
-			l.stopWaiting()
-		}
-		r.work.Broadcast()
+	if v.err != nil {
+		r.halt(v.err)
 	}
 	if w.claim.halted() && w.running == 0 {
 		signal(r.dirty) // its partition may be waiting to move

@@ -51,9 +51,12 @@ func (g *Group) session() {
 	}
 }
 
-// joinAgain reports whether the member is one again.
+// joinAgain reports whether the member is one again. It does not wait for a
+// coordinator for ever: the user must hear of it at last.
 func (g *Group) joinAgain() bool {
-	err := g.join(g.life)
+	ctx, cancel := context.WithTimeout(g.life, g.cfg.ProgressTimeout)
+	defer cancel()
+	err := g.join(ctx)
 	if err != nil && g.life.Err() == nil {
 		g.fail(fmt.Errorf("join group %q again: %w", g.name, err))
 	}
