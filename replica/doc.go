@@ -104,9 +104,9 @@
 //   - Nodes compare every quarter of an election timeout which groups sleep on
 //     both (watch.go). A follower whose leader's node is silent for as long as
 //     Raft would wait wakes up and stands for election; one whose leader is awake, or
-//     gone, wakes up; a leader that a quorum has not asked for that long wakes up
-//     and is a follower.
-//   - A leader that was cut off while it slept may, for about two election timeouts,
+//     gone, wakes up; a leader that a quorum has not asked for twice that long wakes
+//     up and is a follower.
+//   - A leader that was cut off while it slept may, for up to four election timeouts,
 //     take itself for the leader. It writes nothing: it has to win an election first.
 //     Reads there show what was committed when it fell asleep.
 //

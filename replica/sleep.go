@@ -26,6 +26,7 @@ type nap struct {
 	limit   time.Duration // how long nothing may be heard of those it depends on
 	hash    uint64        // of group and epoch, see watch.go
 	settled atomic.Bool   // Raft has ended, and nothing came in between
+	waking  atomic.Bool   // its turn to wake up is to come; see watch.go
 }
 
 // What one replica asks another about sleep.

@@ -31,20 +31,48 @@ import (
 type watch struct {
 	mux   *Mux
 	turns chan struct{} // holds one for each replica that is being put to sleep
+	wakes chan struct{} // holds one for each that wakes up because of silence
 	wg    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
 	replicas map[groupID]*Replica
-	every    time.Duration        // a quarter of the shortest election timeout; 0 before there is a replica
-	led      map[string]time.Time // when a node was asked last that said yes
-	followed map[string]time.Time // when a node has asked last
-	asking   map[string]bool      // nodes that have not answered yet
+	every    time.Duration       // a quarter of the shortest election timeout; 0 before there is a replica
+	led      map[string]*contact // with nodes that lead what sleeps here
+	followed map[string]*contact // with nodes where what this one leads sleeps
+	asking   map[string]bool     // nodes that have not answered yet
+}
+
+// contact is what is known of another node.
+type contact struct {
+	at     time.Time // when it was known to live
+	missed int       // looks since then
+}
+
+// enoughMissed looks tell silence from a process that stood still.
+const enoughMissed = 3
+
+// silent tells whether the other side of n has been silent for longer than limit.
+func (c *contact) silent(n *nap, now time.Time, limit time.Duration) bool {
+	if c == nil {
+		return now.Sub(n.since) > limit
+	}
+	return now.Sub(later(n.since, c.at)) > limit && c.missed >= enoughMissed
+}
+
+// of returns the contact with a node. The watch's lock is held.
+func of(contacts map[string]*contact, node string) *contact {
+	c := contacts[node]
+	if c == nil {
+		c = &contact{}
+		contacts[node] = c
+	}
+	return c
 }
 
 func newWatch(m *Mux) *watch {
 	return &watch{
-		mux: m, turns: make(chan struct{}, 16), replicas: map[groupID]*Replica{},
-		led: map[string]time.Time{}, followed: map[string]time.Time{}, asking: map[string]bool{},
+		mux: m, turns: make(chan struct{}, 16), wakes: make(chan struct{}, 16), replicas: map[groupID]*Replica{},
+		led: map[string]*contact{}, followed: map[string]*contact{}, asking: map[string]bool{},
 	}
 }
 
@@ -112,7 +140,7 @@ func (w *watch) leave() { <-w.turns }
 func (w *watch) heard(node string, n *nap) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return later(n.since, w.followed[node])
+	return later(n.since, of(w.followed, node).at)
 }
 
 func later(a, b time.Time) time.Time {
@@ -164,36 +192,74 @@ func (w *watch) look(now time.Time) {
 		case n == nil:
 			r.considerSleep(now)
 		case n.leader != r.cfg.Node:
-			if now.Sub(w.yes(n)) > n.limit {
-				w.wg.Go(func() { r.wake(n, wakeLead) })
-			} else if n.settled.Load() {
+			if w.silent(n, now) && n.waking.CompareAndSwap(false, true) {
+				w.wg.Go(func() { w.wakeInTurn(r, n) })
+			}
+			if n.settled.Load() {
 				sums[n.leader] = sums[n.leader].with(n)
 			}
 		case !w.quorum(n, now):
 			w.wg.Go(func() { r.wake(n, wakeUp) })
 		}
 	}
+	w.mu.Lock()
+	for _, c := range w.followed {
+		c.missed++
+	}
+	w.mu.Unlock()
 	for node, s := range sums {
 		w.ask(node, s, now)
 	}
 }
 
-// yes returns when the leader of a sleeping group was last known to live.
-func (w *watch) yes(n *nap) time.Time {
+// silent tells whether the leader of a group that sleeps here has been silent.
+func (w *watch) silent(n *nap, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return later(n.since, w.led[n.leader])
+	return w.led[n.leader].silent(n, now, n.limit)
 }
 
 // quorum tells whether nodes enough have asked for a group that this node leads.
+// It is more patient than they are, who can do something about it.
 func (w *watch) quorum(n *nap, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	have := 0
 	for _, node := range n.voters {
-		if node == n.leader || now.Sub(w.heard(node, n)) <= n.limit {
+		if node == n.leader || !w.followed[node].silent(n, now, 2*n.limit) {
 			have++
 		}
 	}
 	return have > len(n.voters)/2
+}
+
+// wakeInTurn wakes a group whose leader is silent, and waits until it has another.
+func (w *watch) wakeInTurn(r *Replica, n *nap) {
+	select {
+	case w.wakes <- struct{}{}:
+		defer func() { <-w.wakes }()
+	case <-w.mux.life.Done():
+		return
+	}
+	defer n.waking.Store(false)
+	if !w.silent(n, time.Now()) { // it is back
+		return
+	}
+	r.wake(n, wakeLead)
+	limit := time.After(r.cfg.ElectionTimeout)
+	for {
+		changed := r.changed.wait()
+		if leader, _ := r.Leader(); leader != "" || r.stopped() != nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			return
+		case <-w.mux.life.Done():
+			return
+		}
+	}
 }
 
 // ask asks a node whether it leads the groups that sleep here under it.
@@ -201,6 +267,7 @@ func (w *watch) ask(node string, s sum, now time.Time) {
 	w.mu.Lock()
 	busy := w.asking[node]
 	w.asking[node] = true
+	of(w.led, node).missed++
 	every := w.every
 	w.mu.Unlock()
 	if busy {
@@ -227,7 +294,9 @@ func (w *watch) answered(node string, asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.asking, node)
-	w.led[node] = later(w.led[node], asked)
+	if c := of(w.led, node); asked.After(c.at) {
+		c.at, c.missed = asked, 0
+	}
 }
 
 // call sends a node the list of groups that sleep here under it, and wakes up
@@ -292,7 +361,8 @@ func (w *watch) serve(from string, kind rpcKind, body []byte, reply func([][]byt
 func (w *watch) follow(node string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.followed[node] = now
+	c := of(w.followed, node)
+	c.at, c.missed = now, 0
 }
 
 // sumFor stands for the groups that sleep here, led by this node, and on that one.
