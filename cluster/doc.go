@@ -56,8 +56,15 @@
 // A node opens a replica of every partition that is placed on it, under
 // Dir/partitions/TOPIC.HHHHHHHH-N, where H are the first digits of the topic id
 // and N is the partition. What has gone from the node is renamed to end in
-// ".deleted" and then deleted, after a start too. Beside the replicas of __consumer_offsets it runs the
-// coordinator of the groups whose names hash to that partition.
+// ".deleted" and then deleted, after a start too. Beside a replica of one of the
+// cluster's own topics it runs the coordinator of what hashes to that partition: groups
+// (__consumer_offsets), transactional ids (__transaction_state), half messages of
+// producer groups (__half_messages). Each is a fold of its partition, and the leader's
+// answers.
+//
+// A transaction's coordinator opens it in the partitions that join it, ends it there
+// with markers, and settles the offsets of its groups, by requests like any other: to
+// the leader of each, until they are answered.
 //
 // Every Config.RetentionInterval the node has the replicas that it leads apply their
 // topic's retention, one after the other: one timer a node, none a partition.
