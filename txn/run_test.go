@@ -43,7 +43,7 @@ func TestNoKillTearsATransaction(t *testing.T) {
 	}
 	t.Logf("QUORUMLOG_SEED=%d", seed)
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(*runs)*50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute+time.Duration(*runs)*100*time.Millisecond)
 	defer cancel()
 	f := newFleet(t)
 	f.create(ctx, "in", partitions)
@@ -65,6 +65,7 @@ func TestNoKillTearsATransaction(t *testing.T) {
 	wg.Wait()
 	calm()
 	n := <-faults
+	t.Logf("the transactions took %v", time.Since(began).Round(time.Millisecond))
 	in := readAll(ctx, t, f, "in")
 	until(ctx, t, "the pipe is through", func() bool { return len(readAll(ctx, t, f, "out")) >= len(in) })
 	stop()
