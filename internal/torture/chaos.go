@@ -18,6 +18,7 @@ type chaos struct {
 	rng    *rand.Rand
 	faults map[string]int
 	mends  []mend
+	dark   *machine // the last one that lost power, until it has caught up; if Relaxed
 }
 
 // mend is the end of a fault.
@@ -31,21 +32,31 @@ type mend struct {
 type fault struct {
 	name   string
 	weight int
-	costs  bool // a machine
+	costs  cost
 	inject func(c *chaos, ctx context.Context, m *machine)
 }
 
+// cost is what a fault takes from the machine.
+type cost int8
+
+const (
+	costsNothing  cost = iota
+	costsTime          // it cannot do its part for a while
+	costsPower         // also, it forgets what is not synced
+	costsAllPower      // all machines forget that
+)
+
 // faults is what there is. The machine is one that nothing else is wrong with.
 var faults = []fault{
-	{"stop", 4, true, func(c *chaos, ctx context.Context, m *machine) {
+	{"stop", 4, costsTime, func(c *chaos, ctx context.Context, m *machine) {
 		c.fleet.stop(m)
 		c.later(m, func() { c.fleet.start(ctx, m) })
 	}},
-	{"power loss", 5, true, func(c *chaos, ctx context.Context, m *machine) {
+	{"power loss", 5, costsPower, func(c *chaos, ctx context.Context, m *machine) {
 		c.fleet.powerOff(m, c.rebootSeed())
 		c.later(m, func() { c.fleet.start(ctx, m) })
 	}},
-	{"power loss in a write", 5, true, func(c *chaos, ctx context.Context, m *machine) {
+	{"power loss in a write", 5, costsPower, func(c *chaos, ctx context.Context, m *machine) {
 		n := c.rng.IntN(150)
 		c.step("the disk of %s dies after %d more writes", m.id, n)
 		m.broken.Store(true)
@@ -55,7 +66,7 @@ var faults = []fault{
 			c.fleet.start(ctx, m)
 		})
 	}},
-	{"disk full", 3, true, func(c *chaos, _ context.Context, m *machine) {
+	{"disk full", 3, costsTime, func(c *chaos, _ context.Context, m *machine) {
 		room := c.rng.Int64N(6000)
 		c.step("the disk of %s has %d bytes left", m.id, room)
 		m.disk.SetCapacity(m.disk.Used() + room)
@@ -64,7 +75,7 @@ var faults = []fault{
 			m.disk.SetCapacity(vfs.Unlimited)
 		})
 	}},
-	{"restart on a full disk", 2, true, func(c *chaos, ctx context.Context, m *machine) {
+	{"restart on a full disk", 2, costsPower, func(c *chaos, ctx context.Context, m *machine) {
 		room := c.rng.Int64N(300)
 		c.step("the disk of %s has %d bytes left", m.id, room)
 		m.disk.SetCapacity(m.disk.Used() + room)
@@ -80,7 +91,7 @@ var faults = []fault{
 			disk.SetCapacity(vfs.Unlimited)
 		})
 	}},
-	{"disk error", 3, true, func(c *chaos, ctx context.Context, m *machine) {
+	{"disk error", 3, costsTime, func(c *chaos, ctx context.Context, m *machine) {
 		n := c.rng.IntN(100)
 		c.step("write %d of %s will fail", n, m.id)
 		m.broken.Store(true)
@@ -91,7 +102,7 @@ var faults = []fault{
 			c.fleet.start(ctx, m)
 		})
 	}},
-	{"read errors", 1, true, func(c *chaos, ctx context.Context, m *machine) {
+	{"read errors", 1, costsTime, func(c *chaos, ctx context.Context, m *machine) {
 		c.step("reads of %s fail", m.id)
 		m.broken.Store(true)
 		m.disk.Fail(func(op vfs.Op, _ string) error {
@@ -106,12 +117,12 @@ var faults = []fault{
 			c.fleet.start(ctx, m)
 		})
 	}},
-	{"isolation", 4, true, func(c *chaos, _ context.Context, m *machine) {
+	{"isolation", 4, costsTime, func(c *chaos, _ context.Context, m *machine) {
 		c.step("isolate %s", m.id)
 		c.fleet.network.Isolate(m.id)
 		c.heal(m)
 	}},
-	{"pause", 5, true, func(c *chaos, _ context.Context, m *machine) {
+	{"pause", 5, costsTime, func(c *chaos, _ context.Context, m *machine) {
 		c.step("pause %s", m.id)
 		c.fleet.network.Pause(m.id)
 		c.later(m, func() {
@@ -119,43 +130,43 @@ var faults = []fault{
 			c.fleet.network.Resume(m.id)
 		})
 	}},
-	{"cut", 3, false, func(c *chaos, _ context.Context, m *machine) {
+	{"cut", 3, costsNothing, func(c *chaos, _ context.Context, m *machine) {
 		o := c.other(m)
 		c.step("cut %s - %s", m.id, o.id)
 		c.fleet.network.Cut(m.id, o.id)
 		c.heal(nil)
 	}},
-	{"cut one way", 4, false, func(c *chaos, _ context.Context, m *machine) {
+	{"cut one way", 4, costsNothing, func(c *chaos, _ context.Context, m *machine) {
 		o := c.other(m)
 		c.step("cut %s -> %s", m.id, o.id)
 		c.fleet.network.CutOneWay(m.id, o.id)
 		c.heal(nil)
 	}},
-	{"delay", 4, false, func(c *chaos, _ context.Context, m *machine) {
+	{"delay", 4, costsNothing, func(c *chaos, _ context.Context, m *machine) {
 		o, d := c.other(m), time.Duration(c.rng.IntN(150))*time.Millisecond
 		c.step("delay %s -> %s by %v", m.id, o.id, d)
 		c.fleet.network.Delay(m.id, o.id, d)
 		c.heal(nil)
 	}},
-	{"drop", 4, false, func(c *chaos, _ context.Context, m *machine) {
+	{"drop", 4, costsNothing, func(c *chaos, _ context.Context, m *machine) {
 		o, rate := c.other(m), c.rng.Float64()/2
 		c.step("drop %.0f %% of %s -> %s", 100*rate, m.id, o.id)
 		c.fleet.network.Drop(m.id, o.id, rate)
 		c.heal(nil)
 	}},
-	{"transfer", 6, false, func(c *chaos, ctx context.Context, m *machine) {
+	{"transfer", 6, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		c.transfer(ctx, m, c.partition(), "")
 	}},
-	{"transfers", 3, false, func(c *chaos, ctx context.Context, m *machine) {
+	{"transfers", 3, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		tp := c.partition()
 		for range 3 + c.rng.IntN(4) {
 			c.transfer(ctx, m, tp, c.shuffled()[0].id)
 		}
 	}},
-	{"move", 4, false, func(c *chaos, ctx context.Context, m *machine) {
+	{"move", 4, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		c.move(ctx, m)
 	}},
-	{"retention", 4, false, func(c *chaos, ctx context.Context, m *machine) {
+	{"retention", 4, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		for _, t := range topics {
 			if t.retention == 0 {
 				continue
@@ -166,7 +177,7 @@ var faults = []fault{
 			cancel()
 		}
 	}},
-	{"power loss of all", 1, false, func(c *chaos, ctx context.Context, _ *machine) {
+	{"power loss of all", 1, costsAllPower, func(c *chaos, ctx context.Context, _ *machine) {
 		c.mendAll()
 		for _, m := range c.shuffled() {
 			c.fleet.powerOff(m, c.rebootSeed())
@@ -216,14 +227,43 @@ func (c *chaos) run(ctx context.Context) {
 		f := faults[i]
 		m := c.healthy()
 		// Now and then more than a minority is broken, for a moment.
-		if m == nil || f.costs && c.budget() <= 0 && c.rng.IntN(25) > 0 {
+		if m == nil || (f.costs == costsTime || f.costs == costsPower) && c.budget() <= 0 && c.rng.IntN(25) > 0 {
 			continue
+		}
+		if c.fleet.cfg.Relaxed && f.costs >= costsPower {
+			if f.costs == costsAllPower || !c.light(ctx, m) {
+				continue
+			}
+			c.dark = m
 		}
 		c.faults[f.name]++
 		// The end of ctx ends the faults, not a node that is being started.
 		f.inject(c, context.WithoutCancel(ctx), m)
 	}
 	c.mendAll()
+}
+
+// light reports whether nobody but m lacks anything that was acknowledged or seen.
+func (c *chaos) light(ctx context.Context, m *machine) bool {
+	if c.dark == nil || c.dark == m {
+		return true
+	}
+	n := c.dark.node.Load()
+	if n == nil || slices.ContainsFunc(c.mends, func(e mend) bool { return e.machine == c.dark }) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	for _, tp := range partitions() {
+		last := c.fleet.history.known(tp) - 1
+		if last < c.fleet.history.start(tp) {
+			continue
+		}
+		if _, err := n.FetchNear(ctx, tp, last, 1, record.ReadUncommitted); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // choice returns the faults to inject, and their weights together.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlog/quorumlog/consumer"
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/txn"
@@ -26,6 +27,10 @@ type Config struct {
 	// Bound is how long anything may take once nothing is broken any more.
 	// Default 30 s, multiplied by Slow.
 	Bound time.Duration
+	// Relaxed has records synced some time after they were written, or never. Then
+	// only one machine at a time loses power, and the next one when that one has
+	// caught up: what a quorum has must survive.
+	Relaxed bool
 	// Only names the faults to inject. Default: all there are.
 	Only []string
 	// Log gets each step as it happens, if set.
@@ -114,6 +119,17 @@ func (c Config) replicas(t topic) int {
 		return c.Nodes
 	}
 	return min(3, c.Nodes)
+}
+
+// flush is when the records of a topic are synced.
+func (c Config) flush(t topic) log.FlushPolicy {
+	switch {
+	case !c.Relaxed:
+		return log.FlushEach
+	case t.everywhere:
+		return log.FlushNever
+	}
+	return log.FlushEvery(50 * time.Millisecond)
 }
 
 // partitions returns all partitions of all topics.

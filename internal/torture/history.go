@@ -261,6 +261,13 @@ func (h *history) start(tp record.TopicPartition) record.Offset {
 	return h.part(tp).start
 }
 
+// known is the offset behind the highest one that anybody knows something of.
+func (h *history) known(tp record.TopicPartition) record.Offset {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return record.Offset(len(h.part(tp).at))
+}
+
 // started notes a log start offset that somebody was told. h.mu is held.
 func (h *history) started(who string, tp record.TopicPartition, start record.Offset) {
 	s := stream{who, tp}

@@ -79,8 +79,12 @@ func (r *Report) Has(k Kind) bool {
 
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d nodes, %v: sent %d, acked %d (%d by an earlier try), unknown %d, not written %d, read %d, polled %d, commits %d, transactions %d (%d committed), trimmed %d, readers overtaken %d, leader changes %d\nfaults:",
-		r.Config.Seed, r.Config.Nodes, r.Config.Duration, r.Sent, r.Acked, r.Resent, r.Unknown, r.NotWritten, r.Read, r.Polled, r.Commits, r.Transactions, r.Committed, r.Trimmed, r.Overtaken, r.LeaderChanges)
+	mode := ""
+	if r.Config.Relaxed {
+		mode = "relaxed flush, "
+	}
+	fmt.Fprintf(&b, "seed %d, %d nodes, %v: %ssent %d, acked %d (%d by an earlier try), unknown %d, not written %d, read %d, polled %d, commits %d, transactions %d (%d committed), trimmed %d, readers overtaken %d, leader changes %d\nfaults:",
+		r.Config.Seed, r.Config.Nodes, r.Config.Duration, mode, r.Sent, r.Acked, r.Resent, r.Unknown, r.NotWritten, r.Read, r.Polled, r.Commits, r.Transactions, r.Committed, r.Trimmed, r.Overtaken, r.LeaderChanges)
 	for _, name := range slices.Sorted(maps.Keys(r.Faults)) {
 		fmt.Fprintf(&b, " %s %d;", name, r.Faults[name])
 	}

@@ -62,7 +62,7 @@ func (r *run) run(ctx context.Context) error {
 		creating, cancel := context.WithTimeout(ctx, r.cfg.Bound)
 		_, err := r.fleet.machines[0].node.Load().CreateTopic(creating, cluster.TopicConfig{
 			Name: t.name, Partitions: int(t.partitions), Replicas: r.cfg.replicas(t), SegmentBytes: t.segmentBytes,
-			RetentionBytes: t.retention,
+			RetentionBytes: t.retention, Flush: r.cfg.flush(t),
 		})
 		cancel()
 		if err != nil {
@@ -175,7 +175,7 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 			return nil
 		}},
 		{"the power comes back everywhere", func(ctx context.Context) error {
-			if r.rng.IntN(2) == 0 {
+			if r.rng.IntN(2) == 0 && !r.cfg.Relaxed {
 				f.blackout(ctx, r.rng)
 			}
 			return f.ready(ctx)
