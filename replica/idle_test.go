@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,7 @@ func (e counted) Send(ctx context.Context, to string, svc transport.Service, req
 
 // fleet is many partitions, each on the same three nodes of one process.
 type fleet struct {
+	net      *transport.Network
 	sent     atomic.Int64 // messages so far
 	replicas []*Replica
 }
@@ -38,12 +40,11 @@ type fleet struct {
 // closed with the test. change, if not nil, has its say on each configuration.
 func startFleet(t testing.TB, partitions int, fs vfs.FS, dir string, stable func(node string) *Stable, change func(*Config)) *fleet {
 	t.Helper()
-	f := &fleet{}
-	net := transport.NewNetwork()
+	f := &fleet{net: transport.NewNetwork()}
 	nodes := []string{"a", "b", "c"}
 	muxes, stables := map[string]*Mux{}, map[string]*Stable{}
 	for _, node := range nodes {
-		e, err := net.Join(node)
+		e, err := f.net.Join(node)
 		require.NoError(t, err)
 		muxes[node], stables[node] = NewMux(counted{e, &f.sent}, testService), stable(node)
 		t.Cleanup(func() {
@@ -86,22 +87,30 @@ func startFleet(t testing.TB, partitions int, fs vfs.FS, dir string, stable func
 		}
 	}
 	require.NoError(t, opens.Wait())
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	f.await(t, func(r *Replica) bool {
+		node, _ := r.Leader()
+		return node != ""
+	})
+	return f
+}
+
+// await waits until all replicas are so.
+func (f *fleet) await(t testing.TB, so func(*Replica) bool) {
+	t.Helper()
+	limit := time.After(time.Minute)
 	for _, r := range f.replicas {
 		for {
 			changed := r.Changed()
-			if node, _ := r.Leader(); node != "" {
+			if so(r) {
 				break
 			}
 			select {
 			case <-changed:
-			case <-ctx.Done():
-				require.FailNow(t, "no leader", "of %v", r.cfg.TopicPartition)
+			case <-limit:
+				require.FailNow(t, "it does not come to that", "%v on %s: %+v", r.cfg.TopicPartition, r.cfg.Node, r.Status())
 			}
 		}
 	}
-	return f
 }
 
 // TestMessagesOfQuietGroupsGrowWithPairsOfNodesNotWithGroups counts them over
@@ -122,4 +131,38 @@ func TestMessagesOfQuietGroupsGrowWithPairsOfNodesNotWithGroups(t *testing.T) {
 			require.Less(t, perSecond, 2*6/(timeout/20).Seconds())
 		})
 	}
+}
+
+// TestManyPartitionsThatSleepCostNextToNothing, and those that a node led go on
+// without it.
+func TestManyPartitionsThatSleepCostNextToNothing(t *testing.T) {
+	const partitions = 60
+	f := startFleet(t, partitions, vfs.NewMem(), "/", func(string) *Stable { return NewMemoryStable() }, func(c *Config) {
+		c.SleepAfter = 50 * time.Millisecond
+	})
+	f.await(t, (*Replica).asleep)
+	before, began := f.sent.Load(), time.Now()
+	<-time.After(time.Second) // what is measured is the passing of time
+	perSecond := float64(f.sent.Load()-before) / time.Since(began).Seconds()
+	require.Less(t, perSecond, 2*6/(f.replicas[0].cfg.ElectionTimeout/4).Seconds(), "six pairs, four messages in a timeout")
+	require.Less(t, runtime.NumGoroutine(), 2*3*partitions, "Raft alone would have 16 for each partition")
+
+	f.net.Isolate("a")
+	f.await(t, func(r *Replica) bool {
+		node, _ := r.Leader()
+		return r.cfg.Node == "a" || node == "b" || node == "c"
+	})
+}
+
+// TestSilenceIsNoStall: a node that has not been asked has not been silent.
+func TestSilenceIsNoStall(t *testing.T) {
+	now := time.Now()
+	n := &nap{since: now.Add(-time.Hour)}
+	c := &contact{at: now.Add(-time.Minute), missed: enoughMissed - 1}
+	require.False(t, c.silent(n, now, time.Second), "this process stood still")
+	c.missed++
+	require.True(t, c.silent(n, now, time.Second))
+	require.False(t, c.silent(n, now, time.Hour))
+	n.since = now
+	require.False(t, c.silent(n, now, time.Second), "it has just fallen asleep")
 }
