@@ -21,6 +21,7 @@ import (
 	"github.com/quorumlog/quorumlog/replica"
 	"github.com/quorumlog/quorumlog/transport"
 	"github.com/quorumlog/quorumlog/txn/coordinator"
+	"github.com/quorumlog/quorumlog/txn/half"
 )
 
 // machine is what outlives a node's process.
@@ -231,6 +232,19 @@ func (c client) Group(ctx context.Context, name string, req group.Request) (grou
 		}
 	})
 	return repeat(ctx, c, func(n *cluster.Node) (group.Response, error) { return n.Group(ctx, name, req) })
+}
+
+func (c client) Half(ctx context.Context, name string, req half.Request) (half.Response, error) {
+	if req.Op == half.OpStore || req.Op == half.OpDecide {
+		defer c.echo(func() {
+			if n, err := c.node(); err == nil {
+				ctx, cancel := context.WithTimeout(c.f.life, time.Second)
+				defer cancel()
+				_, _ = n.Half(ctx, name, req)
+			}
+		})
+	}
+	return repeat(ctx, c, func(n *cluster.Node) (half.Response, error) { return n.Half(ctx, name, req) })
 }
 
 func (c client) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
