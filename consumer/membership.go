@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
@@ -88,13 +89,19 @@ func (g *Group) ask(ctx context.Context, req group.Request) (resp group.Response
 	return resp, err
 }
 
-// retry does op again while its error may pass, until ctx ends.
+// retry does op again while its error may pass, until ctx ends. That alone would
+// tell nobody why, so what came of the last try is told as well.
 func (g *Group) retry(ctx context.Context, op func() error) error {
+	var last error
 	for {
 		err := op()
+		if ctx.Err() != nil && last != nil && errors.Is(err, ctx.Err()) {
+			return fmt.Errorf("%w; the try before: %w", err, last)
+		}
 		if err == nil || !mayPass(err) || ctx.Err() != nil {
 			return err
 		}
+		last = err
 		g.logger.Warn("trying again", "err", err)
 		if pause(ctx, g.cfg.HeartbeatInterval) != nil {
 			return err

@@ -21,9 +21,9 @@ func TestAMemberThatCannotJoinAgainSaysSoInTheEnd(t *testing.T) {
 		w.setFault(func(context.Context, group.Request) error { return record.ErrUnreachable })
 		start := time.Now()
 		err := g.Run(t.Context(), func(context.Context, record.Record) error { return nil })
+		w.setFault(nil)
 		require.ErrorIs(t, err, record.ErrUnreachable)
 		require.WithinDuration(t, start.Add(70*time.Second), time.Now(), time.Second, "its session, and then a minute of trying")
-		w.setFault(nil)
 		w.close(g)
 	})
 }
