@@ -202,13 +202,8 @@ func (n *Node) awaitMoves(ctx context.Context, what string, upto record.Offset, 
 			return n.arrived(what, moves)
 		}
 		if err := n.learned(ctx, what, next+1); err != nil {
-			var last error
-			for _, mv := range n.waitingFor(parts) {
-				last = errors.New(mv.String())
-				break
-			}
-			if ctx.Err() != nil && last != nil {
-				return gaveUp(ctx, what, last)
+			if left := n.waitingFor(parts); ctx.Err() != nil && len(left) > 0 {
+				return gaveUp(ctx, what, errors.New(left[0].String()))
 			}
 			return err
 		}

@@ -33,8 +33,9 @@ var metadataID = record.TopicID([]byte("quorumlog.meta.1"))
 // Node is one member of a cluster. Its methods may be called at once. It owns
 // the replicas placed on it, one goroutine that opens and closes them, one that
 // has them forget what need not be kept, one that steers moves while this node
-// leads the metadata partition, and one for each request of another node that has
-// to wait; Close waits for all of them.
+// leads the metadata partition, one that catches up and, with Config.Join, one that
+// joins while it starts, and one for each request of another node that has to wait;
+// Close waits for all of them.
 type Node struct {
 	cfg           Config
 	tryTimeout    time.Duration // of one try of a control request
