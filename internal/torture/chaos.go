@@ -26,6 +26,7 @@ type mend struct {
 	due     time.Time
 	machine *machine // that cannot do its part meanwhile; nil for a fault of the network
 	do      func()
+	done    <-chan struct{} // the fault is over by then, if not nil
 }
 
 // fault is something to inject, so often among all.
@@ -166,6 +167,14 @@ var faults = []fault{
 	{"move", 4, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		c.move(ctx, m)
 	}},
+	{leaves, 3, costsTime, func(c *chaos, ctx context.Context, m *machine) {
+		done := make(chan struct{})
+		c.mends = append(c.mends, mend{machine: m, do: func() {}, done: done})
+		go func() {
+			defer close(done)
+			c.fleet.replace(ctx, m)
+		}()
+	}},
 	{"retention", 4, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		for _, t := range topics {
 			if t.retention == 0 {
@@ -185,6 +194,9 @@ var faults = []fault{
 		}
 	}},
 }
+
+// leaves is a node that leaves the cluster for good and comes back as a new one.
+const leaves = "leave"
 
 // partition draws one.
 func (c *chaos) partition() record.TopicPartition {
@@ -207,7 +219,7 @@ func (c *chaos) move(ctx context.Context, m *machine) {
 	tp, all := c.partition(), c.shuffled()
 	majority := len(all)/2 + 1
 	var to []string
-	for _, m := range all[:majority+c.rng.IntN(len(all)-majority+1)] {
+	for _, m := range all[:majority+c.rng.IntN(c.fleet.cfg.most()-majority+1)] {
 		to = append(to, m.id)
 	}
 	c.step("move %v to %q", tp, to)
@@ -269,6 +281,9 @@ func (c *chaos) light(ctx context.Context, m *machine) bool {
 // choice returns the faults to inject, and their weights together.
 func (c *chaos) choice() (chosen []fault, total int) {
 	for _, f := range faults {
+		if f.name == leaves && len(c.fleet.machines) <= 3 {
+			continue // the others have no room for what it holds
+		}
 		if only := c.fleet.cfg.Only; len(only) == 0 || slices.Contains(only, f.name) {
 			chosen = append(chosen, f)
 			total += f.weight
@@ -304,7 +319,7 @@ func (c *chaos) later(m *machine, do func()) {
 	if m != nil && c.budget() <= 0 {
 		most = min(most, 600*time.Millisecond)
 	}
-	c.mends = append(c.mends, mend{time.Now().Add(50*time.Millisecond + c.upTo(most)), m, do})
+	c.mends = append(c.mends, mend{due: time.Now().Add(50*time.Millisecond + c.upTo(most)), machine: m, do: do})
 }
 
 func (c *chaos) upTo(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d))) }
@@ -317,19 +332,34 @@ func (c *chaos) heal(m *machine) {
 	})
 }
 
-// mendDue mends what is due; mendAll, everything.
+// mendDue mends what is due; mendAll, everything. What ends by itself may need
+// that all else is mended.
 func (c *chaos) mendDue() { c.mendUntil(time.Now()) }
 
-func (c *chaos) mendAll() { c.mendUntil(time.Now().Add(time.Hour)) }
+func (c *chaos) mendAll() {
+	c.mendUntil(time.Now().Add(time.Hour))
+	for _, e := range c.mends {
+		<-e.done
+	}
+	c.mends = nil
+}
 
 func (c *chaos) mendUntil(now time.Time) {
 	due := c.mends
 	c.mends = nil
 	for _, e := range due {
-		if e.due.After(now) {
-			c.mends = append(c.mends, e)
-		} else {
+		over := !e.due.After(now)
+		if e.done != nil {
+			select {
+			case <-e.done:
+			default:
+				over = false
+			}
+		}
+		if over {
 			e.do()
+		} else {
+			c.mends = append(c.mends, e)
 		}
 	}
 }

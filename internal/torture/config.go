@@ -92,7 +92,7 @@ type topic struct {
 	partitions   int32
 	segmentBytes int64
 	retention    int64 // bytes that each partition keeps; 0 keeps all
-	everywhere   bool  // it begins on all nodes, not on three
+	everywhere   bool  // it begins on as many nodes as possible, not on three
 	transactions bool  // it takes transactions, beside other records
 }
 
@@ -113,10 +113,19 @@ func topicOf(name string) topic {
 	return topic{}
 }
 
+// most is on how many nodes a partition may be: all of them, or of more than three
+// by the seed one less, so that nodes can leave.
+func (c Config) most() int {
+	if c.Nodes > 3 {
+		return c.Nodes - int(c.Seed%2)
+	}
+	return c.Nodes
+}
+
 // replicas is on how many nodes a topic begins.
 func (c Config) replicas(t topic) int {
 	if t.everywhere {
-		return c.Nodes
+		return c.most()
 	}
 	return min(3, c.Nodes)
 }

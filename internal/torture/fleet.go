@@ -32,6 +32,7 @@ type machine struct {
 	endpoint transport.Endpoint
 	node     atomic.Pointer[cluster.Node] // nil while it does not run; clients look
 	broken   atomic.Bool                  // its disk has had a fault since the start
+	joins    bool                         // it is not the founder any more that it was
 }
 
 // machines are some machines, in the order of their ids.
@@ -76,7 +77,7 @@ func (f *fleet) start(ctx context.Context, m *machine) {
 	}
 	m.broken.Store(false)
 	n, err := cluster.Open(ctx, cluster.Config{
-		FS: f.cfg.WrapFS(m.disk), Dir: dataDir, Stable: m.stable, Endpoint: e, Peers: f.ids(),
+		FS: f.cfg.WrapFS(m.disk), Dir: dataDir, Stable: m.stable, Endpoint: e, Peers: f.ids(), Join: m.joins,
 		ElectionTimeout: f.cfg.temper().election, SleepAfter: f.cfg.temper().sleep,
 		RetentionInterval: 3 * time.Second, Logger: slog.New(&listener{fleet: f, machine: m}),
 	})

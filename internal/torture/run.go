@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -184,7 +185,9 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 		{"the ends have not moved", func(ctx context.Context) error {
 			again, err := f.highs(ctx)
 			for tp, high := range highs {
-				if err == nil && again[tp] != high {
+				// A transaction that has written nothing, and is timed out now, leaves markers.
+				late := topicOf(tp.Topic).transactions && again[tp] > high
+				if err == nil && again[tp] != high && !late {
 					r.history.violate(Vanished, "%v ended at %d, and at %d after the loss of power", tp, high, again[tp])
 				}
 			}
@@ -232,11 +235,16 @@ func (r *run) caughtUp(ctx context.Context) error {
 	return nil
 }
 
+// stuck counts what is known to be left behind: hashicorp/raft 1.7.3 may wait for
+// ever to hurry a replication that has just ended, when leadership is lost during
+// its transfer; and with it who waits for the end of the transfer.
+func stuck() int { return 2 * strings.Count(stacks(), "raft.(*Raft).leadershipTransfer(") }
+
 // leaks waits until as many goroutines are left as there were before.
 func (r *run) leaks(ctx context.Context, before int) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Bound)
 	defer cancel()
-	for runtime.NumGoroutine() > before {
+	for runtime.NumGoroutine() > before+stuck() {
 		if !pause(ctx, 20*time.Millisecond) {
 			r.history.violate(Leak, "%d, before it were %d\n%s", runtime.NumGoroutine(), before, stacks())
 			return
