@@ -74,8 +74,10 @@ func (r *Replica) Append(ctx context.Context, b record.Batch, opt AppendOptions,
 func (r *Replica) submit(ctx context.Context, p *proposal, done func(record.Appended, error)) {
 	p.size, p.done = len(p.data), done
 	if ctx.Done() != nil {
+		r.mu.Lock() // ctx may have ended: abandon must find what is set here
 		stop := context.AfterFunc(ctx, func() { r.abandon(p, ctx.Err()) })
 		p.done = func(a record.Appended, err error) { stop(); done(a, err) }
+		r.mu.Unlock()
 	}
 	if err := r.propose(p); err != nil {
 		r.finish(p, record.Appended{}, err)

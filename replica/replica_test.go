@@ -324,3 +324,21 @@ func TestConfigIsChecked(t *testing.T) {
 		require.ErrorContains(t, err, what)
 	}
 }
+
+// TestAnAppendWhoseContextEndsMeanwhileIsAnsweredOnce ends it at about the moment
+// that the append is taken in.
+func TestAnAppendWhoseContextEndsMeanwhileIsAnsweredOnce(t *testing.T) {
+	h := newTrio(t, "a").leader()
+	var all []chan error
+	for i := range 500 {
+		ctx, cancel := context.WithCancel(context.Background())
+		answers := make(chan error, 2)
+		all = append(all, answers)
+		go cancel()
+		h.Append(ctx, buildBatch(t, record.ProducerID(i), 0, 0, 1), AppendOptions{Acks: record.AckNone}, func(_ record.Appended, err error) { answers <- err })
+	}
+	require.NoError(t, h.Close()) // nothing is answered later
+	for _, answers := range all {
+		require.Len(t, answers, 1)
+	}
+}
