@@ -179,9 +179,9 @@ func TestTransactionsSurviveRestartsWithAndWithoutACheckpoint(t *testing.T) {
 func TestANewLeaderTakesOnlyTransactionsThatAreOpenedThere(t *testing.T) {
 	c := newTrio(t, "a", "b", "c")
 	h := c.leader()
-	c.write(h, 1, 0, 0, 1)                      // has a batch in the log
+	c.write(h, 1, 0, 0, 1)                                            // has a batch in the log
 	require.NoError(t, h.OpenTransaction(context.Background(), 2, 0)) // has none
-	for h.leads() {                             // a transfer may come to nothing on a busy machine
+	for h.leads() {                                                   // a transfer may come to nothing on a busy machine
 		_ = h.TransferLeadership(c.within(10*time.Second), "")
 	}
 	next := c.leader(slices.DeleteFunc(slices.Clone(c.nodes), func(n string) bool { return n == h.cfg.Node })...)

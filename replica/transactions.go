@@ -81,10 +81,10 @@ func (t *transactions) get(id record.ProducerID) transactional {
 			return c.to
 		}
 	}
-	return t.get0(id)
+	return t.whenApplied(id)
 }
 
-func (t *transactions) get0(id record.ProducerID) transactional {
+func (t *transactions) whenApplied(id record.ProducerID) transactional {
 	if s, ok := t.applied[id]; ok {
 		return s
 	}
@@ -175,7 +175,7 @@ func (t *transactions) apply(b record.Batch) (aborted span, ok bool) {
 		return span{}, false
 	}
 	id := b.ProducerID()
-	before := t.get0(id)
+	before := t.whenApplied(id)
 	after, changed := before.after(b)
 	if !changed {
 		return span{}, false

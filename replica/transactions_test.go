@@ -127,8 +127,7 @@ func TestEndsAreForgottenAndOpenTransactionsAreNot(t *testing.T) {
 // TestTransactionsAreTheSameHoweverTheyCameAbout stores, cuts, applies and saves at
 // random, and compares with what a log read from its start adds up to.
 func TestTransactionsAreTheSameHoweverTheyCameAbout(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testSeed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	txs, seen := newTransactions(), aborted{}
 	var log []record.Batch

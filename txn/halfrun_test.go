@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -34,13 +32,7 @@ func (l *ledger) get(id txn.ID) txn.Decision {
 // and links, with producers that die before they have decided. What the local
 // transactions have committed, and nothing else, must be in the topic, once.
 func TestNoKillLosesOrDoublesAHalfMessage(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if env := os.Getenv("QUORUMLOG_SEED"); env != "" {
-		var err error
-		seed, err = strconv.ParseUint(env, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("QUORUMLOG_SEED=%d", seed)
+	seed := seedOf(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute+time.Duration(*runs)*100*time.Millisecond)
 	defer cancel()
 	f := newFleet(t)

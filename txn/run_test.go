@@ -35,13 +35,7 @@ const (
 // requests that come again late. What readers see
 // must be what clients were told, whole and once.
 func TestNoKillTearsATransaction(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if env := os.Getenv("QUORUMLOG_SEED"); env != "" {
-		var err error
-		seed, err = strconv.ParseUint(env, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("QUORUMLOG_SEED=%d", seed)
+	seed := seedOf(t)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute+time.Duration(*runs)*100*time.Millisecond)
 	defer cancel()
@@ -274,4 +268,16 @@ func (s *sightings) check(t *testing.T, topic string, want []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.ElementsMatch(t, want, s.got[topic], "a reader of %s has seen what is not there, or twice, or missed something", topic)
+}
+
+// seedOf returns the seed of a random run, which QUORUMLOG_SEED takes back.
+func seedOf(t *testing.T) uint64 {
+	s := uint64(time.Now().UnixNano())
+	if env := os.Getenv("QUORUMLOG_SEED"); env != "" {
+		var err error
+		s, err = strconv.ParseUint(env, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("QUORUMLOG_SEED=%d", s)
+	return s
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -281,11 +283,10 @@ func TestARequestThatMakesNoSenseIsRefused(t *testing.T) {
 // TestEveryCommittedMessageIsThereOnceWhateverFails lets leaders change, appends and
 // answers be lost, and instances disagree.
 func TestEveryCommittedMessageIsThereOnceWhateverFails(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	s0 := seed(t)
 	for run := range uint64(20) {
 		play(t, func(s *stage) {
-			rnd := rand.New(rand.NewPCG(seed, run))
+			rnd := rand.New(rand.NewPCG(s0, run))
 			var dice sync.Mutex
 			roll := func(n int) int {
 				dice.Lock()
@@ -340,4 +341,16 @@ func TestEveryCommittedMessageIsThereOnceWhateverFails(t *testing.T) {
 			require.Equal(t, want, s.topic.got())
 		})
 	}
+}
+
+// seed returns the seed of a random run, which QUORUMLOG_SEED takes back.
+func seed(t *testing.T) uint64 {
+	s := uint64(time.Now().UnixNano())
+	if env := os.Getenv("QUORUMLOG_SEED"); env != "" {
+		var err error
+		s, err = strconv.ParseUint(env, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("QUORUMLOG_SEED=%d", s)
+	return s
 }
