@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -30,6 +31,7 @@ func (n *Node) reconcile(life context.Context) {
 	for {
 		var again <-chan time.Time
 		trash = append(trash, n.closeUnplaced()...)
+		n.closeDamaged()
 		trash = n.discardAll(trash)
 		if n.current.Load() && !swept {
 			err := n.sweep()
@@ -83,6 +85,23 @@ func (n *Node) closeUnplaced() (dirs []string) {
 	return dirs
 }
 
+// closeDamaged closes the replicas that have stopped because they met damage, so
+// that they are opened again: then it is mended with what the others have.
+func (n *Node) closeDamaged() {
+	for _, p := range n.all() {
+		rep, _, _ := p.state()
+		if rep == nil || p == n.meta {
+			continue
+		}
+		if err := rep.Status().Err; errors.Is(err, record.ErrCorrupt) {
+			if closeErr := p.close(); closeErr != nil {
+				n.cfg.Logger.Warn("damaged replica was not closed well", "node", n.cfg.ID, "error", closeErr)
+			}
+			p.opened(nil, nil, err)
+		}
+	}
+}
+
 // discardAll deletes directories and returns those that could not be.
 func (n *Node) discardAll(dirs []string) (left []string) {
 	for _, dir := range dirs {
@@ -122,6 +141,7 @@ func (n *Node) openPlaced(life context.Context, trash []string) bool {
 
 func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*replica.Replica, error) {
 	at := p.assigned()
+	copies := at.Replicas
 	founders := at.Replicas
 	if at.Version > 0 { // it exists by now, so the others tell this one what there is
 		founders = nil
@@ -133,6 +153,9 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		TopicPartition:  p.tp,
 		TopicID:         p.key.topic,
 		Peers:           founders,
+		Copies:          copies,
+		SetAside:        p == n.meta, // the node cannot do without
+		Failed:          func(error) { nudge(n.placed) },
 		Mux:             n.mux,
 		Stable:          n.cfg.Stable,
 		ElectionTimeout: n.cfg.ElectionTimeout,

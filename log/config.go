@@ -38,7 +38,10 @@ type Config struct {
 	// Progress is called as Open comes along a log that is there already, at most
 	// every 100 ms and at the end. Default none.
 	Progress func(Progress)
-	Logger   *slog.Logger // what an operator should know; default silent
+	// ReadAll has Open read and check every byte, whatever the indexes say: where
+	// damage has been met, there may be more.
+	ReadAll bool
+	Logger  *slog.Logger // what an operator should know; default silent
 }
 
 // DefaultSegmentAge is the SegmentAge of a Config without one.

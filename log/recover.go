@@ -32,6 +32,8 @@ type RecoveryReport struct {
 	Duration time.Duration
 }
 
+var errReadAll = errors.New("all is to be read")
+
 // recover opens what is in the directory. What it opens is in l.tail, also
 // after an error.
 func (l *Log) recover(ctx context.Context) error {
@@ -283,6 +285,9 @@ func (l *Log) recoverSealed(ctx context.Context, p *part, size int64, next segme
 		return x.NextOffset == next.BaseOffset && x.NextEntry == next.BaseEntry && x.LastTerm == next.PrevTerm
 	}
 	x, why := p.seg.LoadIndex(size)
+	if why == nil && l.cfg.ReadAll {
+		why = errReadAll
+	}
 	if why == nil && meets(x) {
 		p.ext = x
 		return nil
@@ -340,6 +345,9 @@ func (l *Log) over(ctx context.Context, seg *segment.Segment, x, limit segment.E
 func (l *Log) recoverActive(ctx context.Context, p *part, size int64, read func(int64)) (err error) {
 	known, why := p.seg.LoadIndex(size)
 	durable := known // the index says that this much was on disk
+	if why == nil && l.cfg.ReadAll {
+		why = errReadAll
+	}
 	if why == nil {
 		fits, err := p.seg.Fits(known)
 		if err != nil {

@@ -60,6 +60,7 @@ type trio struct {
 	timeout time.Duration // of elections; 500 ms if zero
 	sleep   time.Duration // SleepAfter
 	dir     string        // of all nodes, on the disk itself; in memory if empty
+	aside   bool          // SetAside
 	shown   shown
 }
 
@@ -138,7 +139,7 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", c.dir, node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, SleepAfter: c.sleep, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, Logger: testLogger(node),
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, SleepAfter: c.sleep, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, SetAside: c.aside, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())

@@ -28,7 +28,17 @@ type Config struct {
 	// that should lead at first. They count only when the partition is opened for
 	// the first time; afterwards the membership in its log counts. If they do not
 	// name Node, the replica joins: it waits until a leader adds it (AddLearner).
-	Peers  []string
+	Peers []string
+	// Copies are the nodes that may hold a copy of the partition, for this one to
+	// be mended from if it is damaged. Default Peers.
+	Copies []string
+	// SetAside opens a damaged replica that cannot be mended at once without what it
+	// holds: its directory is renamed, and the others fill a new one. Without it Open
+	// returns a *DamagedError, and may be called again later.
+	SetAside bool
+	// Failed, if set, is called once when the replica stops by itself.
+	Failed func(error)
+
 	Mux    *Mux    // carries the Raft traffic of all groups of this node
 	Stable *Stable // holds the votes of all groups of this node
 
@@ -68,6 +78,15 @@ func (c Config) withDefaults() Config {
 	c.MaxProducers = cmp.Or(c.MaxProducers, 10_000)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
+}
+
+// copies returns the other nodes that may hold a copy.
+func (c Config) copies() []string {
+	of := c.Copies
+	if of == nil {
+		of = c.Peers
+	}
+	return slices.DeleteFunc(slices.Clone(of), func(s string) bool { return s == c.Node })
 }
 
 // Validate reports everything that is wrong with c.

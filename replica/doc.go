@@ -40,6 +40,28 @@
 // removed and does not know it asks for votes in vain: the others know no such
 // member, and no term rises.
 //
+// # Damage
+//
+// Raft does not run over a hole. A replica whose log has one asks the others for
+// what is missing before Raft starts, and writes it where it was (mend.go); damage that
+// is met later stops the replica, and opening it again mends it. So it neither leads
+// nor votes with damage, forgets nothing, and needs no leader for it. Damage where
+// the others have nothing was never committed, and is cut off. The only copy of
+// a partition has nobody to ask: what lies around the damage is served.
+//
+// # What a replica may have forgotten
+//
+// After the machine has stopped, a replica whose flush policy lets acknowledged
+// entries lie in memory may have forgotten some, and so may one whose log is gone.
+// Until it has caught up with a leader it gives no vote and asks for none, unless
+// all other voters say that they have no more than the candidate (unsure.go). So
+// what was acknowledged by a quorum is lost only if the machines of a quorum stop.
+//
+// A disk that was replaced together with the votes also forgets which term it is. A
+// deposed leader that is cut off from the majority, and not from that node, could
+// win it over. Replace a node under a new id (cluster.ReplaceNode) where that
+// matters.
+//
 // # Transactions
 //
 // A transactional batch is taken only into a transaction that is open in the

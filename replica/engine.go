@@ -39,6 +39,12 @@ func (r *Replica) startRaft() error {
 		<-r.started
 		r.releaseHeld()
 	}
+	transport.end = func() uint64 {
+		end, _ := r.store.LastIndex() // it never fails
+		return end
+	}
+	transport.caughtUp, transport.mayCount = r.caughtUp, r.mayCount
+	transport.certain = func() bool { return unsure(r.unsure.Load()) == sure }
 	ra, err := r.newRaft(transport)
 	if err != nil {
 		return errors.Join(err, transport.Close())
@@ -49,6 +55,9 @@ func (r *Replica) startRaft() error {
 	ra.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState:
+			if ra.State() == raft.Leader {
+				r.caughtUp()
+			}
 			r.announce()
 			r.releaseHeld()
 			r.endClaim()
@@ -92,6 +101,9 @@ func (r *Replica) newRaft(transport *groupTransport) (ra *raft.Raft, err error) 
 	r.checkpoints.starting(false)
 	if err == nil && ra == nil {
 		err = errors.New("start raft: it ended early")
+	}
+	if met := r.store.met; err != nil && met != nil { // Raft does not say so
+		err = errors.Join(err, met)
 	}
 	return ra, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/transport"
 )
@@ -38,14 +39,15 @@ type Mux struct {
 
 	mu       sync.Mutex
 	groups   map[groupID]*groupTransport
-	outboxes map[string]*outbox // by node
-	opened   signal             // a group was added, or the mux closed
+	outboxes map[string]*outbox   // by node
+	shown    map[groupID]*log.Log // that other nodes may look at
+	opened   signal               // a group was added, or the mux closed
 	closed   bool
 }
 
 // NewMux takes over one service of the endpoint. Close gives it back.
 func NewMux(e transport.Endpoint, svc transport.Service) *Mux {
-	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}, outboxes: map[string]*outbox{}}
+	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}, outboxes: map[string]*outbox{}, shown: map[groupID]*log.Log{}}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.watch = newWatch(m)
 	e.Handle(svc, m.handle)
@@ -107,6 +109,12 @@ func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([]
 		return
 	case rpcWatch, rpcRoll:
 		m.watch.serve(from, kind, body, reply)
+		return
+	case rpcLook:
+		go func() {
+			b, err := m.serveLook(id, body)
+			reply([][]byte{b}, err)
+		}()
 		return
 	case rpcSleep:
 		go m.serveSleep(id, from, body, reply) // it waits for Raft's end
@@ -180,6 +188,14 @@ type groupTransport struct {
 	follows func(term uint64) bool
 	// answered is told how far a follower has everything, in which term.
 	answered func(term uint64, node string, match uint64)
+	// end returns the last entry of this replica's log.
+	end func() uint64
+	// caughtUp is told that this follower has all that its leader had.
+	caughtUp func()
+	// mayCount tells whether this replica's vote counts for a candidate with that last
+	// entry; it may wait for others. certain says that it does in any case.
+	mayCount func(ctx context.Context, candidate string, term, last uint64) bool
+	certain  func() bool
 
 	mu        sync.Mutex
 	heartbeat func(raft.RPC)
@@ -208,20 +224,31 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 	var rpc raft.RPC
 	var err error
 	beat, follows := false, false
+	var end, match uint64 // of an append: the leader's last entry, and what this one has if it succeeds
+	mayCount := func() bool { return true }
 	switch kind {
 	case rpcProbe:
 		reply(nil, nil)
 		return
 	case rpcAppend:
 		var req *raft.AppendEntriesRequest
-		if req, err = decodeAppend(body); err == nil {
+		if req, end, err = decodeAppend(body); err == nil {
 			beat, follows = isHeartbeat(req), t.follows(req.Term)
+			match = req.PrevLogEntry + uint64(len(req.Entries))
 			rpc.Command = req
 		}
 	case rpcVote:
-		rpc.Command, err = decodeVote(body)
+		var req *raft.RequestVoteRequest
+		if req, err = decodeVote(body); err == nil {
+			mayCount = func() bool { return t.mayCount(ctx, string(req.ID), req.LastLogTerm, req.LastLogIndex) }
+			rpc.Command = req
+		}
 	case rpcPreVote:
-		rpc.Command, err = decodePreVote(body)
+		var req *raft.RequestPreVoteRequest
+		if req, err = decodePreVote(body); err == nil {
+			mayCount = func() bool { return t.mayCount(ctx, string(req.ID), req.LastLogTerm, req.LastLogIndex) }
+			rpc.Command = req
+		}
 	case rpcTimeoutNow:
 		d := decoder{b: body}
 		rpc.Command, err = &raft.TimeoutNowRequest{RPCHeader: d.header()}, d.end()
@@ -264,13 +291,19 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 			return
 		}
 	}
-	queued := false
-	select {
-	case t.rpcs <- rpc: // here, not in the goroutine: order counts
-		queued = true
-	default:
+	queued, ask := false, (kind == rpcVote || kind == rpcPreVote) && !t.certain()
+	if !ask {
+		select {
+		case t.rpcs <- rpc: // here, not in the goroutine: order counts
+			queued = true
+		default:
+		}
 	}
 	go func() {
+		if ask && !mayCount() {
+			answerRPC(t.refusal(kind), reply)
+			return
+		}
 		if !queued {
 			select {
 			case t.rpcs <- rpc:
@@ -284,6 +317,9 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 		}
 		select {
 		case r := <-resp:
+			if a, ok := r.Response.(*raft.AppendEntriesResponse); ok && r.Error == nil && a.Success && match > 0 && match >= end {
+				t.caughtUp()
+			}
 			answerRPC(r, reply)
 		case <-t.ctx.Done():
 			reply(nil, record.ErrUnreachable)
@@ -325,7 +361,7 @@ func (t *groupTransport) beat(to raft.ServerAddress, req *raft.AppendEntriesRequ
 	if t.urgent.Load() > 0 {
 		every = 0
 	}
-	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(nil, req)[0], every)
+	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(nil, req, t.end())[0], every)
 	if err != nil {
 		return answer{}, err
 	}
@@ -355,7 +391,7 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 	if len(req.Entries) == 0 {
 		a, err = t.beat(to, req)
 	} else {
-		a, err = t.call(to, t.timeout, encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req)...)
+		a, err = t.call(to, t.timeout, encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req, t.end())...)
 	}
 	if err != nil {
 		return err
@@ -369,6 +405,9 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 
 // RequestVote implements raft.Transport.
 func (t *groupTransport) RequestVote(_ raft.ServerID, to raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if !t.mayCount(t.ctx, t.node, req.LastLogTerm, req.LastLogIndex) {
+		return t.errWithheld()
+	}
 	a, err := t.call(to, t.timeout, encodeVote(t.frame(rpcVote, 0), req))
 	if err != nil {
 		return err
@@ -379,6 +418,9 @@ func (t *groupTransport) RequestVote(_ raft.ServerID, to raft.ServerAddress, req
 
 // RequestPreVote implements raft.WithPreVote.
 func (t *groupTransport) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if !t.mayCount(t.ctx, t.node, req.LastLogTerm, req.LastLogIndex) {
+		return t.errWithheld()
+	}
 	a, err := t.call(to, t.timeout, encodePreVote(t.frame(rpcPreVote, 0), req))
 	if err != nil {
 		return err

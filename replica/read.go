@@ -39,6 +39,10 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 	if rangeErr := (*record.OffsetRangeError)(nil); errors.As(err, &rangeErr) {
 		rangeErr.TopicPartition = r.cfg.TopicPartition
 	}
+	if errors.Is(err, record.ErrCorrupt) && !r.single() { // another replica serves it while this one is mended
+		r.fail(err)
+		return f, r.stopped()
+	}
 	if err != nil || len(batches) == 0 {
 		return f, err
 	}

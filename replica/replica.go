@@ -66,6 +66,7 @@ type Replica struct {
 	barriers chan struct{}  // holds one for each barrier that Raft has
 	changing chan struct{}  // capacity 1: held by the change of membership in progress
 
+	unsure        atomic.Uint32 // an unsure
 	configuration atomic.Uint64 // the entry of the newest membership applied here
 
 	mu           sync.Mutex // guards what follows, and the fields of proposals
@@ -90,40 +91,69 @@ type Replica struct {
 }
 
 // Open opens the partition's replica on this node, or makes it. It returns
-// without waiting for a leader.
+// without waiting for a leader. If its log is damaged, it asks the other replicas
+// for what is missing first, for some seconds at most: *DamagedError.
 func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	cfg.Logger = cfg.Logger.With("partition", cfg.TopicPartition.String(), "node", cfg.Node)
-	l, err := log.Open(ctx, cfg.Dir, log.Config{
-		FS: cfg.FS, TopicID: cfg.TopicID, Partition: cfg.TopicPartition.Partition,
-		SegmentBytes: cfg.SegmentBytes, SegmentAge: cfg.SegmentAge, Flush: cfg.Flush, Flusher: cfg.Flusher, Logger: cfg.Logger,
-	})
+	r, suspect, err := open(ctx, cfg)
+	if err != nil && suspect { // that there is damage was not known before: now it is looked for
+		r, _, err = open(ctx, cfg)
+	}
+	return r, err
+}
+
+// open says too, beside an error, whether damage was met that nobody knew of.
+func open(ctx context.Context, cfg Config) (*Replica, bool, error) {
+	id := newGroupID(cfg.TopicID, cfg.TopicPartition.Partition)
+	stable := &groupStable{store: cfg.Stable.store, prefix: string(id[:])}
+	suspect, err := stable.GetUint64([]byte(keySuspect))
 	if err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	l, err := openLog(ctx, cfg, suspect != 0)
+	if err != nil {
+		return nil, false, err
 	}
 	r := &Replica{
-		cfg: cfg, opened: time.Now(), started: make(chan struct{}),
+		cfg: cfg, id: id, stable: stable, opened: time.Now(), started: make(chan struct{}),
 		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, transactions: newTransactions(), proposals: map[uint64]*proposal{},
 	}
 	r.store = &store{rep: r, log: l}
-	if err := r.open(); err != nil {
+	if err := r.open(ctx); err != nil {
 		close(r.started)
-		return nil, errors.Join(fmt.Errorf("open %v on node %q: %w", cfg.TopicPartition, cfg.Node, err), l.Close())
+		r.cfg.Mux.hide(r.id, r.store.log)
+		err = errors.Join(fmt.Errorf("open %v on node %q: %w", cfg.TopicPartition, cfg.Node, err), r.store.log.Close())
+		return nil, suspect == 0 && r.suspect(err), err
 	}
-	return r, nil
+	return r, false, nil
 }
 
-func (r *Replica) open() error {
+func openLog(ctx context.Context, cfg Config, readAll bool) (*log.Log, error) {
+	return log.Open(ctx, cfg.Dir, log.Config{
+		FS: cfg.FS, TopicID: cfg.TopicID, Partition: cfg.TopicPartition.Partition,
+		SegmentBytes: cfg.SegmentBytes, SegmentAge: cfg.SegmentAge, Flush: cfg.Flush, Flusher: cfg.Flusher, Logger: cfg.Logger,
+		ReadAll: readAll,
+	})
+}
+
+func (r *Replica) open(ctx context.Context) error {
+	r.stable.failed = r.failInRaft
+	if err := r.repair(ctx); err != nil {
+		return err
+	}
 	if err := r.restore(); err != nil {
 		return err
 	}
-	r.id = newGroupID(r.cfg.TopicID, r.cfg.TopicPartition.Partition)
-	r.stable = &groupStable{store: r.cfg.Stable.store, prefix: string(r.id[:]), failed: r.failInRaft}
+	made := r.store.log.Bounds() == log.Bounds{First: 1, Next: 1}
 	fresh, err := r.bootstrap(r.stable)
 	if err != nil {
+		return err
+	}
+	if err := r.doubt(made); err != nil {
 		return err
 	}
 	if err := r.startRaft(); err != nil {
@@ -166,6 +196,10 @@ func (r *Replica) rememberTail() error {
 	bounds := r.store.log.Bounds()
 	for from := max(record.Offset(r.high.Load()), r.folded, bounds.Start); from < bounds.End; {
 		batches, err := r.store.log.Read(from, bounds.End, 1<<20)
+		if hole := (*log.CorruptError)(nil); r.single() && errors.As(err, &hole) && hole.To > from {
+			from = hole.To // who wrote what was there is lost with it
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -245,9 +279,12 @@ func (r *Replica) bootstrap(stable *groupStable) (fresh bool, err error) {
 	if err := stable.store.SetUint64(stable.key(keyTerm), 1); err != nil { // before the entry of that term: the first election is for term 2
 		return false, err
 	}
-	return true, r.store.log.Append([]segment.Entry{{
-		Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(r.founders()),
-	}})
+	return true, r.store.log.Append([]segment.Entry{r.founding()})
+}
+
+// founding is the first entry of a partition.
+func (r *Replica) founding() segment.Entry {
+	return segment.Entry{Number: 1, Term: 1, Kind: segment.KindConfiguration, Data: raft.EncodeConfiguration(r.founders())}
 }
 
 // fail stops the replica for good: what it holds can no longer be trusted, or no
@@ -261,6 +298,7 @@ func (r *Replica) fail(err error) {
 	r.failed = fmt.Errorf("%v on node %q has stopped: %w", r.cfg.TopicPartition, r.cfg.Node, err)
 	r.mu.Unlock()
 	r.cfg.Logger.Error("replica stopped", "error", err)
+	r.suspect(err)
 	r.moved.fire()
 	r.announce()
 	go func() { // Raft waits for its own goroutines, and this may be one of them
@@ -273,6 +311,9 @@ func (r *Replica) fail(err error) {
 		r.nap.Store(nil)
 		r.endClaim()
 		r.refuseQueue(r.failed)
+		if r.cfg.Failed != nil {
+			r.cfg.Failed(r.failed)
+		}
 	}()
 }
 
@@ -318,7 +359,11 @@ func (r *Replica) Close() error {
 			r.heldTimer.Stop()
 		}
 		r.announce()
+		r.cfg.Mux.hide(r.id, r.store.log)
 		err = r.store.log.Close()
+		if err == nil && failed == nil && r.cfg.Flush != log.FlushEach {
+			err = r.stable.mark(keyInUse, 0) // all is on disk
+		}
 		if failed != nil {
 			err = nil // told already
 		}
@@ -419,9 +464,12 @@ type Status struct {
 	// StartOffset <= LastStableOffset <= HighWatermark <= EndOffset, of this replica's log.
 	StartOffset, LastStableOffset, HighWatermark, EndOffset record.Offset
 	SizeBytes                                               int64
-	Replicas                                                []ReplicaStatus // as the leader knows them; nil on others
-	Asleep                                                  bool            // see Config.SleepAfter
-	Err                                                     error           // why it has stopped by itself; nil while it runs
+	// Unsure says that this replica may have forgotten something that it has
+	// acknowledged, and does not vote until it has caught up.
+	Unsure   bool
+	Replicas []ReplicaStatus // as the leader knows them; nil on others
+	Asleep   bool            // see Config.SleepAfter
+	Err      error           // why it has stopped by itself; nil while it runs
 }
 
 // Status returns the state of this moment.
@@ -434,7 +482,7 @@ func (r *Replica) Status() Status {
 	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
 		StartOffset: start, LastStableOffset: stable, HighWatermark: high, EndOffset: b.End,
-		SizeBytes: r.store.log.Size(), Asleep: r.asleep(),
+		SizeBytes: r.store.log.Size(), Asleep: r.asleep(), Unsure: unsure(r.unsure.Load()) == forgetful,
 	}
 	if r.leads() {
 		s.Replicas = r.replicaStatus()

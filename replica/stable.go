@@ -92,6 +92,14 @@ func (g *groupStable) Get(key []byte) ([]byte, error) {
 	return val, nil
 }
 
+// mark sets a value of ours.
+func (g *groupStable) mark(key string, val uint64) error {
+	if err := g.store.SetUint64(g.key(key), val); err != nil {
+		return fmt.Errorf("write mark: %w", err)
+	}
+	return nil
+}
+
 // SetUint64 implements raft.StableStore.
 func (g *groupStable) SetUint64(key []byte, val uint64) error {
 	if string(key) == keyVoteTerm {

@@ -22,6 +22,7 @@ type store struct {
 	log     *log.Log
 	booting atomic.Bool // until NewRaft has returned: batches are not needed, only their kinds
 
+	met     error           // what NewRaft met, on its goroutine
 	entries []segment.Entry // scratch of StoreLogs
 
 	mu        sync.Mutex // guards what follows
@@ -66,7 +67,10 @@ func (s *store) GetLog(index uint64, l *raft.Log) error {
 	switch {
 	case errors.Is(err, log.ErrNoEntry):
 		return raft.ErrLogNotFound // compared by identity
+	case errors.Is(err, record.ErrCorrupt) && s.rep.single():
+		e = s.hole(record.EntryNumber(index))
 	case err != nil && s.booting.Load():
+		s.met = err
 		return err
 	case err != nil:
 		s.rep.failInRaft(err)

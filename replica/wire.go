@@ -13,7 +13,7 @@ import (
 //
 //	request:  group 20 bytes | kind u8 | header | body
 //	header:   protocol version u8 | id string | address string
-//	append:   term u64 | previous entry u64 | its term u64 | leader's commit u64 |
+//	append:   term u64 | previous entry u64 | its term u64 | leader's commit u64 | leader's last entry u64 |
 //	          count u32 | count × (number u64 | term u64 | type u8 | length u32) |
 //	          the entries' data, one behind the other
 //	vote:     term u64 | last entry u64 | its term u64 | transfer u8
@@ -41,6 +41,7 @@ const (
 	rpcWatch // see watch.go
 	rpcRoll
 	rpcProbe // is there such a replica? See vigil.go
+	rpcLook  // see look.go
 )
 
 // Flags of an answer.
@@ -86,7 +87,7 @@ func putHeader(b []byte, h raft.RPCHeader) []byte {
 
 // encodeAppend shortens req.Entries to what fits; Raft looks at the shortened
 // slice afterwards and sends the rest next.
-func encodeAppend(b []byte, req *raft.AppendEntriesRequest) [][]byte {
+func encodeAppend(b []byte, req *raft.AppendEntriesRequest, end uint64) [][]byte {
 	n, total := 0, 0
 	for _, e := range req.Entries {
 		if n > 0 && total+len(e.Data) > maxAppendBytes {
@@ -96,7 +97,7 @@ func encodeAppend(b []byte, req *raft.AppendEntriesRequest) [][]byte {
 	}
 	req.Entries = req.Entries[:n]
 	b = putHeader(b, req.RPCHeader)
-	b = putU64(b, req.Term, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex)
+	b = putU64(b, req.Term, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex, end)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
 	bufs := make([][]byte, 1, 1+n)
 	for _, e := range req.Entries {
@@ -113,14 +114,16 @@ func encodeAppend(b []byte, req *raft.AppendEntriesRequest) [][]byte {
 
 const appendEntrySize = 8 + 8 + 1 + 4
 
-func decodeAppend(b []byte) (*raft.AppendEntriesRequest, error) {
+// decodeAppend returns the leader's last entry beside the request.
+func decodeAppend(b []byte) (req *raft.AppendEntriesRequest, end uint64, err error) {
 	d := decoder{b: b}
-	req := &raft.AppendEntriesRequest{RPCHeader: d.header()}
+	req = &raft.AppendEntriesRequest{RPCHeader: d.header()}
 	req.Term, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = d.u64(), d.u64(), d.u64(), d.u64()
+	end = d.u64()
 	n := int(d.u32())
 	table := d.take(n * appendEntrySize)
 	if d.err != nil {
-		return nil, d.err
+		return nil, 0, d.err
 	}
 	logs := make([]raft.Log, n)
 	req.Entries = make([]*raft.Log, n)
@@ -130,7 +133,7 @@ func decodeAppend(b []byte) (*raft.AppendEntriesRequest, error) {
 		logs[i].Data = d.take(int(t.u32()))
 		req.Entries[i] = &logs[i]
 	}
-	return req, d.end()
+	return req, end, d.end()
 }
 
 func encodeVote(b []byte, req *raft.RequestVoteRequest) []byte {

@@ -19,10 +19,11 @@ func TestAppendRequestSurvivesTheWire(t *testing.T) {
 			{Index: 44, Term: 7, Type: raft.LogCommand, Data: []byte("second"), Extensions: []byte("stay here")},
 		},
 	}
-	b := bytes.Join(encodeAppend(nil, req), nil)
-	got, err := decodeAppend(b)
+	b := bytes.Join(encodeAppend(nil, req, 7), nil)
+	got, end, err := decodeAppend(b)
 	require.NoError(t, err)
 	require.Len(t, got.Entries, 3)
+	require.Equal(t, uint64(7), end)
 	require.Empty(t, got.Entries[0].Data)
 	require.Empty(t, got.Entries[2].Extensions)
 	require.Equal(t, "second", string(got.Entries[2].Data))
@@ -32,7 +33,7 @@ func TestAppendRequestSurvivesTheWire(t *testing.T) {
 	require.Equal(t, req, got)
 
 	for n := range b {
-		_, err := decodeAppend(b[:n])
+		_, _, err := decodeAppend(b[:n])
 		require.Error(t, err, "cut at %d", n)
 	}
 }
@@ -40,10 +41,10 @@ func TestAppendRequestSurvivesTheWire(t *testing.T) {
 func TestAppendRequestIsBoundedInBytes(t *testing.T) {
 	big := make([]byte, maxAppendBytes/2+1)
 	req := &raft.AppendEntriesRequest{Entries: []*raft.Log{{Index: 1, Data: big}, {Index: 2, Data: big}, {Index: 3, Data: big}}}
-	encodeAppend(nil, req)
+	encodeAppend(nil, req, 7)
 	require.Len(t, req.Entries, 1, "Raft looks at what was really sent")
 	req.Entries = []*raft.Log{{Index: 1, Data: make([]byte, 2*maxAppendBytes)}}
-	encodeAppend(nil, req)
+	encodeAppend(nil, req, 7)
 	require.Len(t, req.Entries, 1, "one entry always goes")
 }
 
@@ -97,11 +98,11 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 }
 
 func FuzzWire(f *testing.F) {
-	f.Add(bytes.Join(encodeAppend(nil, &raft.AppendEntriesRequest{RPCHeader: testHeader, Entries: []*raft.Log{{Index: 1, Data: []byte("x")}}}), nil))
+	f.Add(bytes.Join(encodeAppend(nil, &raft.AppendEntriesRequest{RPCHeader: testHeader, Entries: []*raft.Log{{Index: 1, Data: []byte("x")}}}, 7), nil))
 	f.Add(encodeVote(nil, &raft.RequestVoteRequest{RPCHeader: testHeader}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if req, err := decodeAppend(b); err == nil {
-			again := bytes.Join(encodeAppend(nil, req), nil)
+		if req, end, err := decodeAppend(b); err == nil {
+			again := bytes.Join(encodeAppend(nil, req, end), nil)
 			require.Equal(t, b, again)
 		}
 		_, _ = decodeVote(b)
@@ -110,5 +111,6 @@ func FuzzWire(f *testing.F) {
 		_, _ = decodeAnswer(b)
 		_, _ = decodeState(b)
 		_, _, _ = decodeCheckpoint(b)
+		_, _ = decodeLook(b)
 	})
 }

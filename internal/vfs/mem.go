@@ -2,7 +2,9 @@ package vfs
 
 import (
 	"io/fs"
+	"math/rand/v2"
 	"path"
+	"strconv"
 	"sync"
 	"syscall"
 )
@@ -18,6 +20,7 @@ type Mem struct {
 	root *directory
 	torn *tornWrite // the write that was the crash point; set by that call alone
 
+	run    string // see Boot
 	faults faults
 	space  space
 }
@@ -26,6 +29,7 @@ type Mem struct {
 func NewMem() *Mem {
 	return &Mem{
 		root:   newDirectory(),
+		run:    strconv.FormatUint(rand.Uint64(), 16),
 		faults: faults{crashIn: -1, failIn: -1},
 		space:  space{capacity: Unlimited},
 	}

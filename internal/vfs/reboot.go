@@ -23,6 +23,9 @@ func (m *Mem) Reboot(seed uint64) *Mem {
 		r.rest = keep
 	}
 	next := NewMem()
+	if r.rest == keep {
+		next.run = m.run
+	}
 	next.root = r.directory(m.root)
 	next.space.used, next.space.capacity = r.bytes, m.space.capacity
 	return next
