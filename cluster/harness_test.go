@@ -138,6 +138,14 @@ func (c *testCluster) create(name string, partitions int) Topic {
 		require.Equal(c, t, known)
 		require.NoError(c, c.node(id).awaitLeaders(c.ctx(), t))
 	}
+	for _, id := range c.peers { // a node cannot tell at first whether its disk is new, and does not vote until it has caught up
+		for _, p := range c.node(id).all() {
+			require.Eventually(c, func() bool {
+				rep, _, _ := p.state()
+				return rep != nil && !rep.Status().Unsure
+			}, 20*time.Second, time.Millisecond, "%v on node %s", p.tp, id)
+		}
+	}
 	return t
 }
 

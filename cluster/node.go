@@ -60,6 +60,7 @@ type Node struct {
 
 	placed    chan struct{} // capacity 1: there may be replicas to open or to close
 	decided   chan struct{} // capacity 1: there may be something to steer
+	memory    atomic.Int64  // up to this offset of the metadata partitions may have been here before; -1 unknown
 	current   atomic.Bool   // all that was decided before this node started is folded
 	obstacles obstacles     // of the moves that this node steers
 	ids       producerIDs
@@ -83,6 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		ids:           producerIDs{turn: make(chan struct{}, 1)},
 	}
 	n.metadata.founders = cfg.Peers
+	n.memory.Store(-1)
 	n.life, n.end = context.WithCancel(context.Background())
 	n.meta = n.table.add(record.TopicPartition{Topic: MetadataTopic}, metadataID, cfg.Peers)
 	rep, err := n.openReplica(ctx, n.meta, TopicConfig{})
@@ -91,6 +93,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, errors.Join(err, n.mux.Close())
 	}
 	n.metaReplica = rep
+	if end := rep.Status().EndOffset; end > 0 {
+		n.memory.Store(int64(end)) // this disk was there before, and has what was placed here until then
+	}
 	n.meta.opened(rep, nil, nil)
 	n.fold = fold.Start(fold.Config{Partition: local{rep, n.meta.tp, cfg.ID}, Apply: n.apply, Logger: cfg.Logger})
 	n.spawn(n.reconcile)
@@ -114,7 +119,7 @@ func (n *Node) apply(r record.Record) error {
 	}
 	switch {
 	case news.made != nil:
-		n.addTopic(*news.made)
+		n.addTopic(*news.made, r.Offset)
 		nudge(n.placed)
 	case news.deleted != nil:
 		n.dropTopic(*news.deleted)
@@ -142,7 +147,13 @@ func nudge(ch chan<- struct{}) {
 // catchUp folds all that was decided before this node started. Only then can it
 // tell which directories are left over.
 func (n *Node) catchUp(life context.Context) {
-	if n.follow(life, "catch up with the metadata") == nil {
+	const what = "catch up with the metadata"
+	a, err := n.ask(life, n.meta, what, request{Op: opSync})
+	if err != nil {
+		return
+	}
+	n.memory.CompareAndSwap(-1, int64(a.Upto)) // the disk is new; whether the cluster is, nobody can tell
+	if n.learned(life, what, a.Upto) == nil {
 		n.current.Store(true)
 		nudge(n.placed)
 	}

@@ -17,6 +17,7 @@ type partition struct {
 	self     string // this node
 	tp       record.TopicPartition
 	key      partitionKey
+	made     record.Offset // of the decision in the metadata partition
 	stepping chan struct{} // capacity 1: held by a look at the group's members, or a change
 
 	mu      sync.Mutex

@@ -154,6 +154,7 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		TopicID:         p.key.topic,
 		Peers:           founders,
 		Copies:          copies,
+		New:             n.isNew(p),
 		SetAside:        p == n.meta, // the node cannot do without
 		Failed:          func(error) { nudge(n.placed) },
 		Mux:             n.mux,
@@ -167,6 +168,12 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		Flusher:         n.cfg.Flusher,
 		Logger:          n.cfg.Logger,
 	})
+}
+
+// isNew tells whether a partition cannot have been on this node before.
+func (n *Node) isNew(p *partition) bool {
+	memory := n.memory.Load()
+	return p != n.meta && memory >= 0 && p.made >= record.Offset(memory)
 }
 
 // partitionDir holds the id, so that a topic made anew under an old name never

@@ -40,11 +40,11 @@ func (n *Node) dropTopic(t Topic) {
 	delete(n.table.byName, t.Name())
 }
 
-func (n *Node) addTopic(t Topic) {
+func (n *Node) addTopic(t Topic, at record.Offset) {
 	n.tabling.Lock()
 	defer n.tabling.Unlock()
 	for i, nodes := range t.Placement {
-		n.table.add(record.TopicPartition{Topic: t.Name(), Partition: int32(i)}, t.ID, nodes)
+		n.table.add(record.TopicPartition{Topic: t.Name(), Partition: int32(i)}, t.ID, nodes).made = at
 	}
 }
 

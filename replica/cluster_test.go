@@ -61,6 +61,7 @@ type trio struct {
 	sleep   time.Duration // SleepAfter
 	dir     string        // of all nodes, on the disk itself; in memory if empty
 	aside   bool          // SetAside
+	new     bool          // New
 	shown   shown
 }
 
@@ -100,9 +101,11 @@ func startTrio(t testing.TB, c *trio, nodes ...string) *trio {
 			c.disks[node] = disk
 		}
 	}
+	c.new = true
 	for _, node := range nodes {
 		c.start(node)
 	}
+	c.new = false
 	t.Cleanup(func() {
 		if !t.Failed() {
 			c.checkReplicas()
@@ -139,7 +142,7 @@ func (c *trio) open(node string) (*host, error) {
 	r, err := Open(context.Background(), Config{
 		FS: c.disks[node], Dir: path.Join("/", c.dir, node, "orders-0"), Node: node,
 		TopicPartition: testPartition, TopicID: testTopic, Peers: c.peers,
-		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, SleepAfter: c.sleep, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, SetAside: c.aside, Logger: testLogger(node),
+		Mux: mux, Stable: c.stables[node], ElectionTimeout: c.timeout, SleepAfter: c.sleep, Flush: c.flush, SegmentBytes: c.segment, LagTimeMax: c.lag, MinInSync: c.inSync, ProducerExpiry: c.expiry, MaxProducers: c.most, SetAside: c.aside, New: c.new, Logger: testLogger(node),
 	})
 	if err != nil {
 		return nil, errors.Join(err, mux.Close(), e.Close())

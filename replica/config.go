@@ -32,6 +32,10 @@ type Config struct {
 	// Copies are the nodes that may hold a copy of the partition, for this one to
 	// be mended from if it is damaged. Default Peers.
 	Copies []string
+	// New says that the partition cannot have been open on this node before, if there
+	// is nothing of it now. Without it a replica that has nothing may have a new disk,
+	// and does not vote against those that have something before it has caught up.
+	New bool
 	// SetAside opens a damaged replica that cannot be mended at once without what it
 	// holds: its directory is renamed, and the others fill a new one. Without it Open
 	// returns a *DamagedError, and may be called again later.

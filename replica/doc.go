@@ -60,7 +60,9 @@
 // A disk that was replaced together with the votes also forgets which term it is. A
 // deposed leader that is cut off from the majority, and not from that node, could
 // win it over. Replace a node under a new id (cluster.ReplaceNode) where that
-// matters.
+// matters. The other way round, the very first replicas of a new cluster cannot
+// tell whether their disks are new, so for the moment until they have caught up
+// for the first time, the loss of a leader costs availability until it is back.
 //
 // # Transactions
 //

@@ -482,7 +482,7 @@ func (r *Replica) Status() Status {
 	s := Status{
 		TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Leader: node, Epoch: epoch,
 		StartOffset: start, LastStableOffset: stable, HighWatermark: high, EndOffset: b.End,
-		SizeBytes: r.store.log.Size(), Asleep: r.asleep(), Unsure: unsure(r.unsure.Load()) == forgetful,
+		SizeBytes: r.store.log.Size(), Asleep: r.asleep(), Unsure: unsure(r.unsure.Load()) != sure,
 	}
 	if r.leads() {
 		s.Replicas = r.replicaStatus()

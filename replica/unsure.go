@@ -29,9 +29,8 @@ import (
 //
 // Meanwhile it is given entries and acknowledges those it has stored, which is safe.
 //
-// A replica that was just made has nothing to forget, and votes for a candidate
-// that has no more than the first entry; when one has more, this one's disk may have
-// been replaced, and it is unsure. What a new disk also forgets is the term: see doc.go.
+// A replica without anything is unsure towards candidates that have more than the
+// first entry, unless Config.New tells that it is not one whose disk was replaced. What a new disk also forgets is the term: see doc.go.
 type unsure uint32
 
 const (
@@ -69,7 +68,7 @@ func (r *Replica) doubt(made bool) error {
 		is = sure // there is nobody to ask
 	case inUse != 0 && inUse != boot, is == forgetful, b.First == b.Next && term > 1:
 		is = forgetful
-	case made:
+	case made && !r.cfg.New:
 		is = justMade
 	}
 	if is != unsure(was) {
