@@ -39,6 +39,7 @@ func (r *Replica) startRaft() error {
 		<-r.started
 		r.releaseHeld()
 	}
+	transport.followed = r.following.note
 	transport.end = func() uint64 {
 		end, _ := r.store.LastIndex() // it never fails
 		return end

@@ -188,6 +188,9 @@ type groupTransport struct {
 	follows func(term uint64) bool
 	// answered is told how far a follower has everything, in which term.
 	answered func(term uint64, node string, match uint64)
+	// followed is told that a follower has accepted a request of that term that was
+	// sent not before then.
+	followed func(term uint64, node string, then time.Time)
 	// end returns the last entry of this replica's log.
 	end func() uint64
 	// caughtUp is told that this follower has all that its leader had.
@@ -388,6 +391,7 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 	defer t.leave()
 	var a answer
 	var err error
+	began := time.Now()
 	if len(req.Entries) == 0 {
 		a, err = t.beat(to, req)
 	} else {
@@ -397,6 +401,9 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 		return err
 	}
 	*resp = raft.AppendEntriesResponse{RPCHeader: a.header, Term: a.term, LastLog: a.last, Success: a.success, NoRetryBackoff: a.noRetryBackoff}
+	if a.success {
+		t.followed(req.Term, string(to), began)
+	}
 	if match := req.PrevLogEntry + uint64(len(req.Entries)); a.success && match > 0 { // 0: a heartbeat, which says nothing of the log
 		t.answered(req.Term, string(to), match)
 	}

@@ -2,6 +2,11 @@ package replica
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -47,9 +52,18 @@ func (r *Replica) ReadIndex(ctx context.Context) (record.LeaderEpoch, record.Off
 func (r *Replica) verify(ctx context.Context, e *engine) error {
 	e.transport.urgent.Add(1) // heartbeats do not wait for other groups'
 	done := make(chan error, 1)
+	began, term := time.Now(), e.CurrentTerm()
 	go func() {
-		done <- e.answers().wait(e.VerifyLeader())
+		// Raft counts an answer to a heartbeat that it sent before it was asked, too:
+		// by now who gave it may follow somebody else. So ask until a quorum has
+		// accepted what was sent afterwards. ctx is for the caller's wait alone, so
+		// that this does not go on for ever.
+		err := e.answers().wait(e.VerifyLeader())
+		for err == nil && ctx.Err() == nil && !r.following.quorum(term, r.voters(e), r.cfg.Node, began) {
+			err = e.answers().wait(e.VerifyLeader())
+		}
 		e.transport.urgent.Add(-1)
+		done <- err
 	}()
 	select {
 	case err := <-done:
@@ -60,4 +74,45 @@ func (r *Replica) verify(ctx context.Context, e *engine) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// voters returns those who vote, as far as Raft knows.
+func (r *Replica) voters(e *engine) (nodes []string) {
+	for _, s := range e.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			nodes = append(nodes, string(s.ID))
+		}
+	}
+	return nodes
+}
+
+// following is when the followers were last known to follow, in one term.
+type following struct {
+	mu   sync.Mutex
+	term uint64
+	when map[string]time.Time // of sending what each has accepted
+}
+
+func (f *following) note(term uint64, node string, when time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if term > f.term {
+		f.term, f.when = term, map[string]time.Time{}
+	}
+	if term == f.term && when.After(f.when[node]) {
+		f.when[node] = when
+	}
+}
+
+// quorum tells whether a quorum of voters, self among them, followed since then.
+func (f *following) quorum(term uint64, voters []string, self string, then time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count := 0
+	for _, node := range voters {
+		if node == self || term == f.term && !f.when[node].Before(then) {
+			count++
+		}
+	}
+	return count > len(voters)/2 && slices.Contains(voters, self)
 }

@@ -29,6 +29,7 @@ type Replica struct {
 	store       *store
 	checkpoints *checkpoints
 	progress    progress
+	following   following
 	id          groupID
 	stable      *groupStable
 	run         atomic.Pointer[engine]
