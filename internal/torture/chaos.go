@@ -67,6 +67,22 @@ var faults = []fault{
 			c.fleet.start(ctx, m)
 		})
 	}},
+	{"amnesia", 3, costsPower, func(c *chaos, ctx context.Context, m *machine) {
+		// Some know nothing of what is written now, one of those who do forgets it,
+		// and these together are a majority.
+		others := slices.DeleteFunc(c.shuffled(), func(o *machine) bool { return o == m })
+		late, knowing := others[:len(others)/2], others[len(others)/2:]
+		c.pauseAll(late)
+		pause(ctx, 100*time.Millisecond+c.upTo(200*time.Millisecond))
+		c.fleet.powerOff(m, c.rebootSeed())
+		c.fleet.start(ctx, m)
+		c.pauseAll(knowing)
+		for _, o := range late {
+			c.step("resume %s", o.id)
+			c.fleet.network.Resume(o.id)
+		}
+		c.heal(m)
+	}},
 	{"disk full", 3, costsTime, func(c *chaos, _ context.Context, m *machine) {
 		room := c.rng.Int64N(6000)
 		c.step("the disk of %s has %d bytes left", m.id, room)
@@ -124,8 +140,7 @@ var faults = []fault{
 		c.heal(m)
 	}},
 	{"pause", 5, costsTime, func(c *chaos, _ context.Context, m *machine) {
-		c.step("pause %s", m.id)
-		c.fleet.network.Pause(m.id)
+		c.pauseAll(machines{m})
 		c.later(m, func() {
 			c.step("resume %s", m.id)
 			c.fleet.network.Resume(m.id)
@@ -197,6 +212,13 @@ var faults = []fault{
 
 // leaves is a node that leaves the cluster for good and comes back as a new one.
 const leaves = "leave"
+
+func (c *chaos) pauseAll(ms machines) {
+	for _, m := range ms {
+		c.step("pause %s", m.id)
+		c.fleet.network.Pause(m.id)
+	}
+}
 
 // partition draws one.
 func (c *chaos) partition() record.TopicPartition {

@@ -187,6 +187,9 @@ func (l *listener) Handle(_ context.Context, r slog.Record) error {
 			return nil
 		}
 	}
+	if cause != nil && strings.Contains(cause.Error(), vfs.ErrCrashed.Error()) {
+		return nil // the last words of the dead
+	}
 	l.fleet.story.hear(b.String())
 	if r.Level < slog.LevelError || cause == nil || injected(cause) || errors.Is(cause, record.ErrClosed) || errors.Is(cause, context.Canceled) {
 		return nil

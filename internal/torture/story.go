@@ -33,7 +33,7 @@ func (l *lines) add(s string) {
 func (l *lines) last() []string { return l.all[max(len(l.all)-l.keep, 0):] }
 
 func newStory(log func(string)) *story {
-	return &story{began: time.Now(), log: log, steps: lines{keep: 40}, said: lines{keep: 60}}
+	return &story{began: time.Now(), log: log, steps: lines{keep: 40}, said: lines{keep: 100}}
 }
 
 // step notes what was done.
