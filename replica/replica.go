@@ -361,8 +361,12 @@ func (r *Replica) Close() error {
 		}
 		r.announce()
 		r.cfg.Mux.hide(r.id, r.store.log)
+		var unsynced error // Close is silent about a log that takes no more writes
+		if r.cfg.Flush != log.FlushEach {
+			unsynced = r.store.log.Sync()
+		}
 		err = r.store.log.Close()
-		if err == nil && failed == nil && r.cfg.Flush != log.FlushEach {
+		if err == nil && failed == nil && unsynced == nil && r.cfg.Flush != log.FlushEach {
 			err = r.stable.mark(keyInUse, 0) // all is on disk
 		}
 		if failed != nil {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -124,6 +125,30 @@ func TestAClusterThatLostPowerEverywhereComesBack(t *testing.T) {
 	for _, node := range c.nodes {
 		c.eventually("all are sure again", func() bool { return !c.live[node].Status().Unsure })
 	}
+}
+
+// TestALogThatCouldNotBeSyncedIsNotClosedInPeace: closing it says nothing about what
+// its disk holds.
+func TestALogThatCouldNotBeSyncedIsNotClosedInPeace(t *testing.T) {
+	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c.produce(c.leader(), 0, 5)
+	c.eventually("it has all", c.holds("b", 5))
+	require.NoError(t, c.live["b"].store.log.Sync())
+	c.produce(c.leader(), 5, 5)
+	c.eventually("it has all", c.holds("b", 10))
+	disk := c.disks["b"].(*vfs.Mem)
+	disk.Fail(func(op vfs.Op, _ string) error {
+		if op == vfs.OpSync {
+			return errors.New("injected disk error")
+		}
+		return nil
+	})
+	require.Error(t, c.live["b"].store.log.Sync())
+	c.stop("b")
+	c.disks["b"] = disk.Reboot(powerCut)
+	c.net.Isolate("b") // nobody tells it what it has forgotten
+	c.start("b")
+	require.True(t, c.live["b"].Status().Unsure)
 }
 
 func TestTheEndOfAProcessForgetsNothing(t *testing.T) {
