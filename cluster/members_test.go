@@ -423,3 +423,31 @@ func TestFewNodesVoteForTheMetadata(t *testing.T) {
 		return slices.Equal(n.metaReplica.Members().Voters, []string{"a", "b", "c", "d", "f"})
 	})
 }
+
+// TestOnlyWhatHasLeftByAllThatIsDecidedIsDeleted: a node that folds the metadata late,
+// as after a start, comes by a time when a partition was elsewhere that is here now.
+func TestOnlyWhatHasLeftByAllThatIsDecidedIsDeleted(t *testing.T) {
+	c := startCluster(t, quickElections, "a", "b", "c")
+	c.create("here", 1)
+	c.create("away", 1)
+	n := c.node("c")
+	here, away := part("here", 0), part("away", 0)
+	require.NoError(t, n.Reassign(c.ctx(), []Move{{Partition: away, To: []string{"a", "b"}}}, nil))
+	c.holds(away, "a", "b")
+	disk := c.machines["c"].disk
+	dir := func(tp record.TopicPartition) string {
+		p, err := n.find(c.ctx(), tp)
+		require.NoError(t, err)
+		return partitionDir(p)
+	}
+	require.NoError(t, disk.MkdirAll(path.Join("data/partitions", dir(away))))
+
+	c.network.Isolate("c")
+	require.Equal(t, []string{dir(here), dir(away)}, n.discardGone(c.ctx(), []string{dir(here), dir(away)}), "nobody tells what is decided by now")
+	c.network.Heal()
+	c.until("both are decided on", func() bool { return n.discardGone(c.ctx(), []string{dir(here), dir(away)}) == nil })
+	found, err := disk.List("data/partitions")
+	require.NoError(t, err)
+	require.Contains(t, found, dir(here))
+	require.NotContains(t, found, dir(away))
+}

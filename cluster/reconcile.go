@@ -32,7 +32,7 @@ func (n *Node) reconcile(life context.Context) {
 		var again <-chan time.Time
 		trash = append(trash, n.closeUnplaced()...)
 		n.closeDamaged()
-		trash = n.discardAll(trash)
+		trash = n.discardGone(life, trash)
 		if n.current.Load() && !swept {
 			err := n.sweep()
 			if swept = err == nil; !swept {
@@ -100,6 +100,29 @@ func (n *Node) closeDamaged() {
 			p.opened(nil, nil, err)
 		}
 	}
+}
+
+// discardGone deletes the directories of replicas that are closed, but for those
+// that are on this node by all that was decided until now. What this node has folded
+// may be long out of date, after a start most of all, and a partition that went may
+// have come back since: then its replica counts, with all that it has acknowledged.
+// It returns those that could not be deleted, or not yet.
+func (n *Node) discardGone(life context.Context, dirs []string) (left []string) {
+	if len(dirs) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(life, n.tryTimeout)
+	defer cancel()
+	if err := n.follow(ctx, "delete what has left this node"); err != nil {
+		return dirs
+	}
+	placed := map[string]bool{}
+	for _, p := range n.all() {
+		if slices.Contains(p.assigned().Replicas, n.cfg.ID) {
+			placed[partitionDir(p)] = true
+		}
+	}
+	return n.discardAll(slices.DeleteFunc(dirs, func(dir string) bool { return placed[dir] }))
 }
 
 // discardAll deletes directories and returns those that could not be.
