@@ -16,7 +16,7 @@ func p10() []scenario {
 	for _, lot := range []int{1, 10, 100, 1000} {
 		all = append(all, scenario{fmt.Sprintf("P10/%d", lot), fmt.Sprintf("1 node, one lot of %d records at a time, no fsync", lot), []row{
 			{"quorumlog, transaction", "FlushNever, Txn.Do", "records: " + cachedOne + "; that it commits: fdatasync", withQuorum(1, quorumlog.FlushNever, transactions(lot))},
-			{"quorumlog, transaction", "OpenMemory, Txn.Do", "memory of the one node", withMemory(transactions(lot))},
+			{"quorumlog in memory, transaction", "OpenMemory, Txn.Do", "memory of the one node", withMemory(transactions(lot))},
 			{"quorumlog, no transaction", "FlushNever, SendAsync, Flush", cachedOne, withQuorum(1, quorumlog.FlushNever, lots(lot))},
 			{"franz-go + kfake, transaction", "memory, no linger", inMemory, withKafka(inMemory, kafkaLots(lot, true), kgo.TransactionalID("bench"))},
 			{"franz-go + kfake, no transaction", "memory, no linger", inMemory, withKafka(inMemory, kafkaLots(lot, false))},
