@@ -10,7 +10,7 @@
 // (vfs.Mem), on a vote store that outlives it, and on one faulty network
 // (transport.Network). Segments are small, so they roll all the time.
 //
-//	fleet     the machines: start, stop, loss of power
+//	fleet     the machines: start, stop, loss of power, replacement
 //	chaos     one goroutine that injects faults, by seed, and mends them
 //	writers   idempotent producers; every value is unique
 //	tellers   transactions over several partitions, some of them aborted or left open
@@ -20,7 +20,8 @@
 //	verify    the end: heal, everybody must finish, read all again through every
 //	          node, also after a loss of power everywhere, and compare the disks
 //
-// At most a minority of the nodes is broken at a time, but for short moments.
+// At most a minority of the nodes is broken at a time, but for short moments. By
+// the seed, records are synced late or never; then one machine at a time loses power.
 //
 // # What is checked
 //

@@ -115,6 +115,15 @@ func TestCompareFindsAMissingAndADamagedReplica(t *testing.T) {
 	require.True(t, f.history.found())
 }
 
+func TestANodeThatDoesNotStartIsFound(t *testing.T) {
+	f := testFleet()
+	e, err := f.network.Join(f.machines[0].id)
+	require.NoError(t, err)
+	f.start(t.Context(), f.machines[0])
+	require.True(t, f.history.report().Has(Unopened))
+	require.NoError(t, e.Close())
+}
+
 func TestWhatDoesNotEndIsNoProgress(t *testing.T) {
 	f := testFleet()
 	ctx, cancel := context.WithCancel(t.Context())
