@@ -377,6 +377,19 @@ func TestAMissingOrUnreadableSegmentIsAHole(t *testing.T) {
 	}
 }
 
+// TestATrimmedLogWithoutAnyHeaderDoesNotBeginAgain: its only file tells nothing
+// but the offset that it is named after, which is given out only once.
+func TestATrimmedLogWithoutAnyHeaderDoesNotBeginAgain(t *testing.T) {
+	name := fmt.Sprintf("%020d", 184) + segment.LogSuffix
+	disk := files{name: nil}.disk(t, name, []byte{})
+	for range 2 {
+		l := open(t, testConfig(disk))
+		require.Equal(t, record.Offset(184), l.Bounds().End)
+		require.Equal(t, []string{name + damagedSuffix}, l.Recovery().SetAside)
+		require.NoError(t, l.Close())
+	}
+}
+
 func TestForeignAndNewerFilesAreRefused(t *testing.T) {
 	_, f := smallLog(t)
 	cfg := testConfig(f.disk(t, "", nil))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ type RecoveryReport struct {
 	CutBytes       int64    // torn or zero tail, cut off
 	RebuiltIndexes []string // files that were missing or wrong
 	MendedHeaders  []string // segment files whose header was damaged, and written again
-	SetAside       []string // files that nothing can be read from, under their new names
+	SetAside       []string // files of which nothing could be told, now or before, under their new names
 	Removed        []string // files left over from an interrupted operation
 	RemovedBytes   int64    // in them
 	// Damage is what recovery met that no crash explains: holes, from which reads are a
@@ -121,6 +122,8 @@ func (l *Log) tidy() ([]string, error) {
 			}
 		case isLog && isSegmentFile(name):
 			logs = append(logs, name)
+		case strings.HasSuffix(name, damagedSuffix):
+			l.report.SetAside = append(l.report.SetAside, name)
 		}
 	}
 	return logs, nil
@@ -170,7 +173,9 @@ func (l *Log) openSegments(names []string) (int, error) {
 		}
 	}()
 	for i, name := range names {
-		seg, err := l.openSegment(name, i == len(names)-1)
+		// One that was being made when the crash came: behind others, or the very first.
+		torn := i == len(names)-1 && (i > 0 || name == path.Base(segment.Header{}.Name("")+segment.LogSuffix))
+		seg, err := l.openSegment(name, torn)
 		if c := (*CorruptError)(nil); errors.As(err, &c) {
 			if err := l.setAside(name, c.Reason); err != nil {
 				return 0, err
@@ -213,12 +218,12 @@ func (l *Log) openSegments(names []string) (int, error) {
 	return len(opened), nil
 }
 
-// openSegment opens a file; nil if it was the last one and held nothing yet. A
-// *CorruptError says that nothing can be told from it.
-func (l *Log) openSegment(name string, last bool) (*segment.Segment, error) {
+// openSegment opens a file; nil if it has no header, and that may be a crash's
+// doing. A *CorruptError says that nothing can be told from it.
+func (l *Log) openSegment(name string, torn bool) (*segment.Segment, error) {
 	seg, err := segment.Open(l.cfg.FS, l.dir, name, l.cfg.IndexBytes)
 	if errors.Is(err, segment.ErrNoHeader) {
-		if last && (len(l.report.SetAside) == 0 || name != path.Base(segment.Header{}.Name("")+segment.LogSuffix)) {
+		if torn {
 			return nil, l.remove(name)
 		}
 		err = &CorruptError{File: path.Join(l.dir, name), Reason: "its header is missing"}
@@ -242,10 +247,16 @@ func (l *Log) openSegment(name string, last bool) (*segment.Segment, error) {
 	return nil, c
 }
 
+// damagedSuffix ends the name of a file that was set aside.
+const damagedSuffix = ".damaged"
+
 // setAside renames a file of which nothing can be told, so that it is not in the
 // way and yet there for who knows how to save something.
 func (l *Log) setAside(name, reason string) error {
-	to := name + ".damaged"
+	to := name + damagedSuffix
+	for slices.Contains(l.report.SetAside, to) {
+		to += damagedSuffix
+	}
 	if err := l.cfg.FS.Rename(path.Join(l.dir, name), path.Join(l.dir, to)); err != nil {
 		return err
 	}
@@ -263,8 +274,8 @@ func (l *Log) setAside(name, reason string) error {
 // baseOffset returns the offset that a segment file is named after.
 func baseOffset(name string) record.Offset {
 	n, err := strconv.ParseInt(name[:20], 10, 64)
-	if err != nil { // beyond 63 bits
-		return record.NoOffset
+	if err != nil { // beyond 63 bits: no name of ours
+		return 0
 	}
 	return record.Offset(n)
 }

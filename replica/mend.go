@@ -154,8 +154,18 @@ func (r *Replica) repair(ctx context.Context) error {
 	l := r.store.log
 	r.cfg.Mux.show(r.id, l)
 	report := l.Recovery()
-	if len(report.SetAside) > 0 && !r.single() { // what was at the end may be lost
-		if err := r.stable.mark(keyUnsure, uint64(forgetful)); err != nil {
+	aside, err := r.stable.GetUint64([]byte(keyAside))
+	if err != nil {
+		return err
+	}
+	if n := uint64(len(report.SetAside)); n != aside { // what was at the end may be lost; this may be the second try to note it
+		if !r.single() {
+			err = r.stable.mark(keyUnsure, uint64(forgetful))
+		}
+		if err == nil {
+			err = r.stable.mark(keyAside, n)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -212,7 +222,11 @@ func (r *Replica) startOver(ctx context.Context, why error) error {
 		if name == membersName || strings.HasSuffix(name, ".damaged") {
 			continue
 		}
-		if err := r.cfg.FS.Rename(path.Join(r.cfg.Dir, name), path.Join(r.cfg.Dir, name+".damaged")); err != nil {
+		to := name + ".damaged"
+		for slices.Contains(names, to) {
+			to += ".damaged"
+		}
+		if err := r.cfg.FS.Rename(path.Join(r.cfg.Dir, name), path.Join(r.cfg.Dir, to)); err != nil {
 			return err
 		}
 	}

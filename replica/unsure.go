@@ -43,6 +43,7 @@ const (
 const (
 	keyUnsure  = "Unsure"
 	keyInUse   = "InUse"   // open, in which run of the system, with a policy that does not flush before an ack
+	keyAside   = "Aside"   // how many files of the log had been set aside
 	keySuspect = "Suspect" // read all when it is opened: there is damage somewhere
 )
 
