@@ -77,7 +77,7 @@ func (m *member) membership(ctx context.Context) {
 
 // poll handles and commits until ctx ends or there is an error.
 func (m *member) poll(ctx context.Context, g *consumer.Group) {
-	var open *consumer.Batch // the last one, if it is not committed
+	var open []consumer.Batch // that are not committed yet
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		b, err := g.Poll(waiting)
@@ -85,16 +85,16 @@ func (m *member) poll(ctx context.Context, g *consumer.Group) {
 		switch {
 		case err == nil:
 			m.handed(&b)
-			open = &b
+			open = append(open, b)
 			if m.rng.IntN(5) == 0 {
-				continue // a later commit covers it, or somebody gets it again
+				continue // committed with the next one, or somebody gets it again
 			}
 		case !errors.Is(err, context.DeadlineExceeded):
 			m.judge("poll", err)
 			return
 		}
-		if open != nil {
-			m.commit(ctx, g, *open)
+		for _, b := range open {
+			m.commit(ctx, g, b)
 		}
 		open = nil
 	}

@@ -56,12 +56,12 @@ func (c anonymousCluster) Append(ctx context.Context, id record.TopicID, tp reco
 	c.Cluster.Append(ctx, id, tp, b.Reissue(nil), acks, done)
 }
 
-// skippingSource leaves out the first batch, now and then.
+// skippingSource leaves out the first batch of several, now and then.
 type skippingSource struct{ consumer.Source }
 
 func (s skippingSource) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	f, err := s.Source.Fetch(ctx, tp, from, maxBytes, iso)
-	if len(f.Batches) > 1 && rand.IntN(20) == 0 {
+	if len(f.Batches) > 1 && rand.IntN(4) == 0 {
 		f.Batches = f.Batches[1:]
 	}
 	return f, err
@@ -73,7 +73,7 @@ type eagerSource struct{ consumer.Source }
 
 func (s eagerSource) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
 	f, err := s.Source.Fetch(ctx, tp, from, maxBytes, iso)
-	if n := len(f.Batches); n > 0 && rand.IntN(20) == 0 {
+	if n := len(f.Batches); n > 0 && rand.IntN(4) == 0 {
 		more := f.Batches[n-1].Reissue(nil)
 		more.Stamp(f.Batches[n-1].NextOffset(), f.Batches[n-1].LeaderEpoch())
 		f.Batches = append(f.Batches, more)
