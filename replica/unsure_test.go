@@ -213,3 +213,47 @@ func TestAReplicaWithoutItsDirectoryIsFilledAndDoesNotVoteBefore(t *testing.T) {
 	require.Len(t, c.values(c.leader(), 3), 3)
 	require.Len(t, c.values(c.live["b"], 3), 3)
 }
+
+// TestAllReplicasComeBackInAnyOrder kills all at once; one may have lost its disk,
+// or come back with damage.
+func TestAllReplicasComeBackInAnyOrder(t *testing.T) {
+	for _, trouble := range []string{"none", "empty", "damage"} {
+		t.Run(trouble, func(t *testing.T) {
+			t.Parallel()
+			c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+			written := 0
+			for _, order := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} {
+				c.produce(c.leader(), written, 3)
+				written += 3
+				for _, node := range c.nodes {
+					c.eventually("all have it", c.holds(node, record.Offset(written)))
+				}
+				n := batchAt(t, c.live["b"], written-2)
+				for _, node := range c.nodes {
+					c.die(node, powerCut)
+				}
+				switch trouble {
+				case "empty":
+					c.disks["b"], c.stables["b"] = vfs.NewMem(), NewMemoryStable()
+				case "damage":
+					c.spoil("b", n)
+				}
+				first := true
+				for _, node := range order {
+					h, err := c.open(string(node))
+					if err != nil && first {
+						require.ErrorIs(t, err, record.ErrCorrupt, "nobody else is there yet")
+						continue
+					}
+					require.NoError(t, err)
+					c.live[string(node)], first = h, false
+				}
+				if c.live["b"] == nil {
+					c.start("b")
+				}
+				require.Len(t, c.values(c.leader(), record.Offset(written)), written, order)
+				require.Len(t, c.values(c.live["b"], record.Offset(written)), written, order)
+			}
+		})
+	}
+}
