@@ -356,9 +356,11 @@ func (r *Replica) Close() error {
 		close(r.handed)
 		r.wg.Wait()
 		r.releaseHeld() // nobody waits from here on, so nobody starts the timer again
+		r.mu.Lock()
 		if r.heldTimer != nil {
 			r.heldTimer.Stop()
 		}
+		r.mu.Unlock()
 		r.announce()
 		r.cfg.Mux.hide(r.id, r.store.log)
 		var unsynced error // Close is silent about a log that takes no more writes
