@@ -12,7 +12,8 @@ func p8() scenario {
 	return scenario{"P8", "plain read of everything, page cache, 1 partition", []row{
 		{"quorumlog", "Node.Read, UntilEnd", pageCacheRead, withQuorum(1, quorumlog.FlushNever, read)},
 		{"franz-go + kfake", "memory, 8 MiB fetches", inMemory, withKafka(inMemory, kafkaRead())},
-		{"franz-go + kfake", "files, 8 MiB fetches", "read from the page cache", withKafka(cachedFiles, kafkaRead())},
+		{"franz-go + kfake", "files, 8 MiB fetches", pageCacheRead, withKafka(cachedFiles, kafkaRead())},
+		{"NATS R1, ordered consumer", "files, 5,000 messages a pull", pageCacheRead, withNATS(1, false, natsRead)},
 	}}
 }
 
