@@ -232,6 +232,17 @@ func (f *fleet) gather(ctx context.Context) {
 	if n == nil {
 		return // it could not be started, which is a finding of its own
 	}
+	// A node that gave up leaving may have been decided on since.
+	if !f.within(ctx, "every node is a member", func(ctx context.Context) error {
+		for _, m := range f.machines {
+			if err := n.AddNode(ctx, m.id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}) {
+		return
+	}
 	var moves []cluster.Move
 	for _, tp := range partitions() {
 		moves = append(moves, cluster.Move{Partition: tp, To: f.ids()[:f.cfg.most()]})
