@@ -29,6 +29,7 @@ type vigil struct {
 	timer   *time.Timer
 	stopped bool
 	hurried bool // Raft has a shorter timeout for the moment
+	stuck   bool // Raft was a candidate with a leader at the last look
 }
 
 // keepVigil begins one for a run of Raft.
@@ -58,6 +59,7 @@ func (v *vigil) look() {
 	next := t / 2
 	_, leader := v.e.LeaderWithID()
 	heard := v.e.LastContact()
+	v.unstick(v.e.State() == raft.Candidate && leader != "")
 	if v.e.State() == raft.Follower && leader != "" && !heard.IsZero() {
 		switch silence := time.Since(heard); {
 		case silence >= t:
@@ -76,6 +78,18 @@ func (v *vigil) look() {
 	if doubt {
 		v.ask(string(leader), heard)
 	}
+}
+
+// unstick frees a candidate that Raft takes to have a leader still. That comes of
+// a last heartbeat that was handled, beside Raft's main loop, in the moment when the
+// loop gave the leader up. It would refuse everybody its vote before the vote for
+// ever, and if its own log is too short nobody would ever lead. To be told to stand
+// for election makes Raft forget the leader. v.mu is held.
+func (v *vigil) unstick(now bool) {
+	if now && v.stuck {
+		_ = v.e.transport.campaign() // too busy: the next look comes soon
+	}
+	v.stuck = now
 }
 
 // hurry makes a follower stand for election now, unless it has heard of its leader
