@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -59,7 +57,7 @@ func (r *Replica) verify(ctx context.Context, e *engine) error {
 		// accepted what was sent afterwards. ctx is for the caller's wait alone, so
 		// that this does not go on for ever.
 		err := e.answers().wait(e.VerifyLeader())
-		for err == nil && ctx.Err() == nil && !r.following.quorum(term, r.voters(e), r.cfg.Node, began) {
+		for err == nil && ctx.Err() == nil && !r.following.quorum(term, r.Members().Voters, r.cfg.Node, began) {
 			err = e.answers().wait(e.VerifyLeader())
 		}
 		e.transport.urgent.Add(-1)
@@ -74,16 +72,6 @@ func (r *Replica) verify(ctx context.Context, e *engine) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// voters returns those who vote, as far as Raft knows.
-func (r *Replica) voters(e *engine) (nodes []string) {
-	for _, s := range e.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			nodes = append(nodes, string(s.ID))
-		}
-	}
-	return nodes
 }
 
 // following is when the followers were last known to follow, in one term.
