@@ -127,10 +127,12 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 	fresh := record.NoProducerID
 	defer func() { c.giveBack(fresh) }()
 	for {
-		err = c.fold.Propose(ctx, func(record.LeaderEpoch) ([]record.Record, error) {
+		var epoch record.LeaderEpoch // in which it was decided
+		wrote := false
+		err = c.fold.Propose(ctx, func(e record.LeaderEpoch) ([]record.Record, error) {
 			now := time.Now()
 			next, a, err := c.state.decide(id, req, fresh, now)
-			answer, prepared = a, next != nil && next.Status.prepared()
+			epoch, answer, prepared, wrote = e, a, next != nil && next.Status.prepared(), next != nil
 			if err != nil || next == nil {
 				return nil, err
 			}
@@ -140,22 +142,29 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 			r, err := encode(now, id, next)
 			return []record.Record{r}, err
 		})
-		if !errors.Is(err, errNeedID) {
-			break
+		switch {
+		case errors.Is(err, errNeedID):
+			if fresh, err = c.producerID(ctx); err != nil {
+				return Response{}, false, err
+			}
+			continue
+		case errors.Is(err, record.ErrFenced), errors.Is(err, ErrEnded), err == nil && !wrote && req.Op == OpTake:
+			// A leader that was replaced and does not know it may have answered by
+			// what is long out of date. The caller would take that for the outcome, or
+			// for the identity of a transaction that has yet to begin. It counts if
+			// the epoch still lasts; one that came since knows better.
+			now, _, barred := c.cfg.Partition.Barrier(ctx)
+			if barred != nil {
+				return Response{}, false, barred
+			}
+			if now != epoch {
+				continue
+			}
 		}
-		if fresh, err = c.producerID(ctx); err != nil {
-			return Response{}, false, err
-		}
+		break
 	}
 	if fresh >= 0 && (err == nil && answer.Producer == fresh || errors.Is(err, record.ErrOutcomeUnknown)) {
 		fresh = record.NoProducerID // used, or may be
-	}
-	if errors.Is(err, record.ErrFenced) || errors.Is(err, ErrEnded) {
-		// A leader that was replaced and does not know it may have refused by
-		// what is long out of date. The caller would take that for the outcome.
-		if _, _, barred := c.cfg.Partition.Barrier(ctx); barred != nil {
-			return Response{}, false, barred
-		}
 	}
 	return answer, prepared, err
 }
@@ -268,11 +277,14 @@ func (c *Coordinator) look() time.Time {
 		return records, nil
 	})
 	switch {
-	case errors.Is(err, record.ErrClosed), errors.Is(err, record.ErrNotLeader):
+	case errors.Is(err, record.ErrClosed):
 		return time.Time{}
-	case err != nil:
+	case err != nil: // no word of another leader: one that hands over may stay, and nobody else looks then
 		c.logger.Warn("transactions could not be looked through, trying again", "in", retryAfter, "err", err)
-		return time.Now().Add(retryAfter)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.armed = time.Now().Add(retryAfter)
+		return c.armed
 	}
 	for _, id := range prepared {
 		c.finish(id)

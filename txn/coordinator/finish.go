@@ -19,15 +19,18 @@ const (
 
 // finisher carries one verdict to everybody who took part.
 type finisher struct {
-	over chan struct{} // closed when it is done, or given up
-	err  error         // why it was given up; read after over
+	over  chan struct{} // closed when it is done, or given up
+	err   error         // why it was given up; read after over
+	again bool          // asked for once more: it must not be given up for what was before; guarded by Coordinator.mu
 }
 
-// finish starts carrying the verdict on id, unless somebody does already.
+// finish starts carrying the verdict on id, unless somebody does already. That one
+// may be about to give up, for it began in an epoch that is over: then it begins anew.
 func (c *Coordinator) finish(id string) *finisher {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.finishing[id]; f != nil {
+		f.again = true
 		return f
 	}
 	f := &finisher{over: make(chan struct{})}
@@ -38,10 +41,16 @@ func (c *Coordinator) finish(id string) *finisher {
 	}
 	c.finishing[id] = f
 	c.wg.Go(func() {
-		f.err = c.carry(id)
-		c.mu.Lock()
-		delete(c.finishing, id)
-		c.mu.Unlock()
+		for again := true; again; {
+			f.err = c.carry(id)
+			c.mu.Lock()
+			again = f.again && errors.Is(f.err, record.ErrNotLeader)
+			f.again = false
+			if !again {
+				delete(c.finishing, id)
+			}
+			c.mu.Unlock()
+		}
 		close(f.over)
 	})
 	return f
@@ -66,8 +75,12 @@ func (c *Coordinator) carry(id string) error {
 		switch {
 		case err == nil && done:
 			return nil
-		case err != nil && (errors.Is(err, record.ErrNotLeader) || errors.Is(err, record.ErrClosed)):
+		case errors.Is(err, record.ErrClosed):
 			return err
+		case errors.Is(err, record.ErrNotLeader):
+			if _, follows := c.cfg.Partition.Leading(); follows != nil {
+				return err
+			} // it leads still, after a hand-over that failed, or again
 		case err != nil:
 			c.logger.Warn("the end of a transaction is not written down yet, trying again", "id", id, "in", backoff, "err", err)
 		}

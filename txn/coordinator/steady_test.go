@@ -1,0 +1,130 @@
+package coordinator
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// What has to be done must not wait for a request that comes by, or for a deadline.
+
+func TestAVerdictIsCarriedOnWhenLeadershipComesBack(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout})
+		must(t, c, "x", add("h", who, 0))
+		var away sync.Once
+		w.fail = func(what string) (err error) {
+			if what == "mark" {
+				away.Do(func() {
+					q.elect(b, false)
+					q.elect(a, false)
+					time.Sleep(time.Second) // virtual; the new epoch has been looked through meanwhile
+					err = record.ErrUnreachable
+				})
+			}
+			return err
+		}
+		_, _ = c.Do(t.Context(), "x", end("h", who, true))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, CompleteCommit, statusOf(c, "x"))
+		require.Equal(t, []string{"open 1/0", "commit 1/0"}, w.events("t/0"))
+	})
+}
+
+// refuseOnce makes the next append but skip fail as one does while a leader hands
+// over to another that never takes over.
+func refuseOnce(q *quorum, n *node, skip int) {
+	q.do(func() {
+		n.failAppend = func(func()) error {
+			if skip--; skip >= 0 {
+				return nil
+			}
+			n.failAppend = nil
+			return &record.NotLeaderError{}
+		}
+	})
+}
+
+func TestAVerdictIsWrittenDownThoughAHandOverFailed(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout})
+		must(t, c, "x", add("h", who, 0))
+		refuseOnce(q, a, 1) // the complete record
+		_, _ = c.Do(t.Context(), "x", end("h", who, true))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, CompleteCommit, statusOf(c, "x"))
+	})
+}
+
+func TestADeadlineIsKeptThoughAHandOverFailed(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: time.Second})
+		must(t, c, "x", add("h", who, 0))
+		refuseOnce(q, a, 0)
+		time.Sleep(1100 * time.Millisecond)
+		slow := must(t, c, "slow", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout}) // a later deadline is no reason to look later
+		must(t, c, "slow", add("h", slow, 1))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.Equal(t, CompleteAbort, statusOf(c, "x"))
+		require.Equal(t, []string{"open 1/0", "abort 1/0"}, w.events("t/0"))
+	})
+}
+
+func TestALeaderThatDoesNotKnowItWasReplacedGivesNoIdentityThatWasUsed(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		ca, cb := start(t, w, a), start(t, w, b)
+		who := must(t, ca, "x", take("h"))
+		q.do(func() { a.held = true }) // and it hears of nothing
+		q.elect(b, true)
+		must(t, cb, "x", add("h", who, 0))
+		must(t, cb, "x", end("h", who, true))
+		_, err := ca.Do(t.Context(), "x", take("h"))
+		require.ErrorIs(t, err, record.ErrNotLeader)
+	})
+}
+
+// returning is a node that leads again by the time it asks a quorum.
+type returning struct {
+	*node
+	once sync.Once
+}
+
+func (r *returning) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offset, error) {
+	r.q.mu.Lock()
+	stale := r.held
+	r.q.mu.Unlock()
+	if stale {
+		r.once.Do(func() {
+			r.q.elect(r.node, false)
+			r.q.do(func() { r.held = false })
+		})
+	}
+	return r.node.Barrier(ctx)
+}
+
+func TestWhatWasDecidedInAnEpochThatIsOverIsDecidedAgain(t *testing.T) {
+	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		cb := start(t, w, b)
+		ca := Start(Config{Partition: &returning{node: a}, Participants: w, NewProducerID: w.newProducerID, Changed: a.elections})
+		t.Cleanup(ca.Close)
+		who := must(t, ca, "x", take("h"))
+		q.do(func() { a.held = true })
+		q.elect(b, true)
+		must(t, cb, "x", add("h", who, 0))
+		must(t, cb, "x", end("h", who, true))
+		// By what a knows the transaction was never begun.
+		require.Equal(t, Response{1, 1}, must(t, ca, "x", end("h", who, true)))
+	})
+}
