@@ -30,7 +30,11 @@ type Config struct {
 	// made with Defaults when it is first used.
 	NoAutoCreate bool
 	// Defaults are for topics that are made on first use. Its Name is not used.
-	// Default: 1 partition, replicas on three nodes or all there are.
+	// Default: 1 partition, replicas on three nodes or all there are. Its Flush also
+	// holds for committed offsets and transactions: it is that of the node that uses
+	// them first, for ever. With another than FlushEach a power cut on all nodes may
+	// take offsets back, and leave a transaction committed in some partitions and
+	// aborted in others.
 	Defaults TopicConfig
 	// ElectionTimeout is how long a partition's followers hear nothing from its
 	// leader before they elect another. Longer survives longer pauses, shorter

@@ -35,7 +35,8 @@ type Config struct {
 	// AutoCreate makes a topic with Defaults when it is first used.
 	AutoCreate bool
 	// Defaults are for topics that are made on first use. Its Name is not
-	// used; zero Partitions are 1.
+	// used; zero Partitions are 1. Its Flush also holds for offsets and
+	// transactions when this node is the first to use them.
 	Defaults TopicConfig
 	// ElectionTimeout as in replica.Config. Default 400 ms.
 	ElectionTimeout time.Duration

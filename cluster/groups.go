@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 )
@@ -93,7 +94,7 @@ func (n *Node) groupPartition(ctx context.Context, name string) (*partition, err
 func (n *Node) coordinatorOf(ctx context.Context, topic string, partitions int, name string) (*partition, error) {
 	t, err := n.topic(ctx, topic)
 	if errors.Is(err, record.ErrUnknownTopic) {
-		t, err = n.createTopic(ctx, TopicConfig{Name: topic, Partitions: partitions})
+		t, err = n.createTopic(ctx, n.own(topic, partitions))
 	}
 	if errors.Is(err, record.ErrTopicExists) { // somebody was faster
 		t, err = n.topic(ctx, topic)
@@ -104,6 +105,18 @@ func (n *Node) coordinatorOf(ctx context.Context, topic string, partitions int, 
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails
 	return n.known(record.TopicPartition{Topic: topic, Partition: int32(h.Sum32() % uint32(t.Partitions()))})
+}
+
+// own is the configuration of a topic of the cluster's own. It is flushed as the
+// topics that this node makes for others, since it says what holds of those.
+func (n *Node) own(topic string, partitions int) TopicConfig {
+	cfg := TopicConfig{Name: topic, Partitions: partitions, Flush: n.cfg.Defaults.Flush}
+	if topic == HalfTopic {
+		// A lane's sequence that went back would have the next message taken for one
+		// that is there already.
+		cfg.Flush = log.FlushEach
+	}
+	return cfg
 }
 
 // startCoordinator starts the coordinator beside a replica, if the topic has one.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
 	txn "github.com/quorumlog/quorumlog/txn/coordinator"
@@ -43,11 +44,13 @@ func (n *Node) Transaction(ctx context.Context, id string, req txn.Request) (txn
 
 // startTransactions starts the coordinator beside a replica of the topic.
 func (n *Node) startTransactions(tp record.TopicPartition, rep *replica.Replica) *txn.Coordinator {
+	t, _ := n.folded(tp.Topic)
 	return txn.Start(txn.Config{
 		Partition:     local{rep, tp, n.cfg.ID},
 		Participants:  participants{n},
 		NewProducerID: n.freshProducerID,
 		Changed:       rep.Changed,
+		Forgetful:     t.Config.Flush != log.FlushEach,
 		Logger:        n.cfg.Logger,
 	})
 }

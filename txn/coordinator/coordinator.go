@@ -37,6 +37,10 @@ type Config struct {
 	NewProducerID func(ctx context.Context) (record.ProducerID, error)
 	// Changed returns a channel that is closed at the next change of leader.
 	Changed func() <-chan struct{}
+	// Forgetful says that Partition may lose what it has acknowledged when power is
+	// cut, so that epochs may go back: then every take gets a new producer id, which
+	// no partition can have heard of.
+	Forgetful bool
 	// Unused is how long an id is kept that nobody uses. Default 7 days.
 	Unused time.Duration
 	Logger *slog.Logger // default silent
@@ -77,6 +81,7 @@ func Start(cfg Config) *Coordinator {
 		finishing: map[string]*finisher{},
 		rearm:     make(chan struct{}, 1),
 	}
+	c.state.forgetful = cfg.Forgetful
 	c.life, c.end = context.WithCancel(context.Background())
 	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.Apply, Logger: c.logger})
 	c.wg.Go(c.watch)

@@ -27,12 +27,14 @@ type decision struct {
 	t     *transaction      // as it is; nil for one that is dead
 	fresh record.ProducerID // unused, if above NoProducerID
 	req   Request
+
+	forgetful bool // Config.Forgetful
 }
 
 // decide returns what the id must become before the answer is true, nil when
 // nothing must change, and the answer. It changes nothing.
 func (s *State) decide(id string, req Request, fresh record.ProducerID, now time.Time) (*transaction, Response, error) {
-	d := decision{id: id, now: now, t: s.transactions[id], fresh: fresh, req: req}
+	d := decision{id: id, now: now, t: s.transactions[id], fresh: fresh, req: req, forgetful: s.forgetful}
 	var next *transaction
 	var err error
 	switch req.Op {
@@ -85,7 +87,7 @@ func (d *decision) take() (*transaction, error) {
 	if d.t.Status.prepared() {
 		return nil, errFinishing
 	}
-	if d.t.Holder == d.req.Holder && d.t.Status != Ongoing && d.t.Timeout == timeout {
+	if d.t.Holder == d.req.Holder && d.t.Status != Ongoing && d.t.Timeout == timeout && !d.forgetful {
 		return nil, nil
 	}
 	next := d.change()
@@ -97,7 +99,10 @@ func (d *decision) take() (*transaction, error) {
 	}
 	if d.t.Status == Ongoing {
 		next.Timeout = d.t.Timeout
-		return prepare(next, PrepareAbort), nil
+		return d.abandon(next), nil
+	}
+	if d.forgetful {
+		return d.renew(next, lastEpoch+1)
 	}
 	if d.t.Holder == d.req.Holder {
 		return next, nil
@@ -123,6 +128,16 @@ func prepare(next *transaction, verdict Status) *transaction {
 	next.Status = verdict
 	next.LastProducer, next.LastEpoch, next.LastCommit = next.Producer, next.Epoch, verdict == PrepareCommit
 	next.Epoch++
+	return next
+}
+
+// abandon aborts the transaction that is open, without its holder. Later ones of
+// the producer that are forgotten here are over with it where they can be reached.
+func (d *decision) abandon(next *transaction) *transaction {
+	next = prepare(next, PrepareAbort)
+	if d.forgetful {
+		next.Epoch = lastEpoch + 1
+	}
 	return next
 }
 
@@ -300,8 +315,8 @@ func (s *State) due(unused time.Duration, now time.Time) (over map[string]*trans
 				next = at
 			}
 		case t.Status == Ongoing:
-			d := decision{id: id, now: now, t: t}
-			over[id] = prepare(d.change(), PrepareAbort)
+			d := decision{id: id, now: now, t: t, forgetful: s.forgetful}
+			over[id] = d.abandon(d.change())
 		default:
 			over[id] = nil
 		}

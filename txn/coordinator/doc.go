@@ -29,6 +29,12 @@
 // none up. Behind epoch 32,766 a new producer id begins at 0; 32,767 is left for
 // the last marker.
 //
+// When the log may lose what it has acknowledged ([Config].Forgetful), epochs may go
+// back to what a partition has seen already: an open transaction there would be joined
+// by another, and its records taken for those of the other that came before. So each
+// take gets a new producer id then, and what is aborted without its holder gets the last
+// marker of all.
+//
 // # Fencing
 //
 // Each holder of a transactional id has a random name. A take by a new one ends

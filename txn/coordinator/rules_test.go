@@ -320,3 +320,28 @@ func TestTheFormatStaysAsItIs(t *testing.T) {
 	require.JSONEq(t, `{"v":1,"state":"ongoing","pid":7,"epoch":1,"holder":"H2","past":["H1"],"timeout":60000,
 		"start":1000000000000,"updated":1000000000000,"partitions":{"t":[0,2]},"groups":["billing"],"lastPid":-1,"lastEpoch":0,"lastCommit":false}`, string(r.Value))
 }
+
+// A partition may have heard of later epochs than a state that was lost in part.
+func TestAForgetfulCoordinatorUsesNoProducerIDOfAnEarlierTake(t *testing.T) {
+	c := newScript(t)
+	c.s.forgetful = true
+	require.Equal(t, Response{7, 0}, c.ok(take("h")))
+	who := c.ok(take("h"))
+	require.Equal(t, Response{8, 0}, who, "it asks because it does not know how its last one ended")
+	c.ok(add("h", who, 0))
+	c.ok(take("h2"))
+	require.Equal(t, PrepareAbort, c.status())
+	require.Equal(t, Response{8, 32767}, Response{c.s.Info("a").Producer, c.s.Info("a").Epoch}, "its markers end all that was of that id")
+	_, err := c.do(end("h", who, true))
+	require.ErrorIs(t, err, ErrEnded)
+	c.finish()
+	who = c.ok(take("h2"))
+	require.Equal(t, Response{10, 0}, who)
+	c.ok(add("h2", who, 0))
+	c.ok(end("h2", who, true))
+	c.finish()
+	require.Equal(t, Response{10, 1}, c.ok(end("h2", who, true)), "without a take the epochs go on")
+	c.ok(add("h2", Response{10, 1}, 0))
+	over, _ := c.s.due(time.Hour, c.now.Add(time.Hour))
+	require.Equal(t, record.ProducerEpoch(32767), over["a"].Epoch)
+}

@@ -85,6 +85,7 @@ func (t *transaction) sorted() (tps []record.TopicPartition) {
 // changes only by Apply.
 type State struct {
 	transactions map[string]*transaction
+	forgetful    bool // Config.Forgetful
 }
 
 // NewState returns the state of an empty partition.
