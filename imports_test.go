@@ -38,6 +38,7 @@ var floors = []line{
 	{1, "segment", "index record internal/vfs"},
 	{2, "log", "segment index record internal/vfs"},
 	{3, "internal/fold", "record"},
+	{3, "internal/fold/foldtest", "record"},
 	{3, "consumer/group", "internal/fold record"},
 	{3, "txn/coordinator", "internal/fold record"},
 	{3, "txn/half", "internal/fold record"},

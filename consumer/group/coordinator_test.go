@@ -9,23 +9,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/internal/fold/foldtest"
 	"github.com/quorumlog/quorumlog/record"
 )
 
 // stage is a group's coordinators on two nodes, in virtual time.
 type stage struct {
 	*testing.T
-	q     *quorum
-	nodes []*node
+	q     *foldtest.Quorum
+	nodes []*foldtest.Node
 	coord []*Coordinator
 }
 
 // play runs a test on a stage whose first node leads.
 func play(t *testing.T, partitions int, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, q: newQuorum()}
+		s := &stage{T: t, q: foldtest.NewQuorum()}
 		for range 2 {
-			n := s.q.node()
+			n := s.q.Node()
 			c := Start(Config{Partition: n, Partitions: func(topic string) int {
 				if topic == "t" {
 					return partitions
@@ -35,7 +36,7 @@ func play(t *testing.T, partitions int, test func(s *stage)) {
 			t.Cleanup(c.Close)
 			s.nodes, s.coord = append(s.nodes, n), append(s.coord, c)
 		}
-		s.q.elect(s.nodes[0], false)
+		s.q.Elect(s.nodes[0], false)
 		test(s)
 	})
 }
@@ -43,8 +44,8 @@ func play(t *testing.T, partitions int, test func(s *stage)) {
 // ask asks the coordinator of the node that leads.
 func (s *stage) ask(req Request) (Response, error) {
 	var at int
-	s.q.do(func() {
-		if s.q.leader == s.nodes[1] {
+	s.q.Do(func() {
+		if s.q.Leader == s.nodes[1] {
 			at = 1
 		}
 	})
@@ -74,7 +75,7 @@ func (s *stage) committed(p int32) record.Offset {
 }
 
 func (s *stage) batches() (n int) {
-	s.q.do(func() { n = len(s.q.batches) })
+	s.q.Do(func() { n = len(s.q.Batches) })
 	return n
 }
 
@@ -160,14 +161,14 @@ func TestANewCoordinatorGivesEveryMemberAFreshSession(t *testing.T) {
 		s.beat("b", 2)
 		s.must(commitOf("a", 2, 0, 5))
 		pass(2 * time.Second)
-		s.q.elect(s.nodes[1], false)
+		s.q.Elect(s.nodes[1], false)
 		require.Equal(s, tps(1), s.beat("b", 2, 1).Assigned, "the assignment is the same")
 		pass(2 * time.Second) // four seconds after a was heard of
 		require.Equal(s, Response{Generation: 2, Assigned: tps(0)}, s.beat("a", 2, 0))
 		s.must(commitOf("a", 2, 0, 6))
 		require.Equal(s, record.Offset(6), s.committed(0))
 
-		s.q.elect(s.nodes[0], false) // and back: what it heard long ago does not count
+		s.q.Elect(s.nodes[0], false) // and back: what it heard long ago does not count
 		pass(2 * time.Second)
 		require.Equal(s, tps(0), s.beat("a", 2, 0).Assigned)
 		require.Equal(s, record.Offset(6), s.committed(0))
@@ -184,10 +185,10 @@ func TestWhatALeaderHeardInAnEarlierEpochDoesNotCount(t *testing.T) {
 		s.join("b", time.Minute)
 		s.beat("a", 2, 0)
 		pass(2 * time.Second)
-		s.q.elect(s.nodes[1], false)
+		s.q.Elect(s.nodes[1], false)
 		pass(7 * time.Second)
 		s.beat("a", 2, 0)
-		s.q.elect(s.nodes[0], false)
+		s.q.Elect(s.nodes[0], false)
 		s.beat("b", 2)
 		pass(9 * time.Second) // its old deadline has long passed
 		require.Equal(s, tps(0), s.beat("a", 2, 0).Assigned)
@@ -198,9 +199,9 @@ func TestALeaderThatFalteredForAMomentStillEndsSessions(t *testing.T) {
 	play(t, 1, func(s *stage) {
 		s.join("a", time.Second)
 		s.join("b", time.Hour)
-		s.q.do(func() { s.nodes[0].believes = 0 })
+		s.q.Do(func() { s.nodes[0].Believes = 0 })
 		pass(2 * time.Second)
-		s.q.do(func() { s.nodes[0].believes = s.q.epoch })
+		s.q.Do(func() { s.nodes[0].Believes = s.q.Epoch })
 		require.Empty(s, s.beat("b", 2).Assigned)
 		pass(time.Second)
 		require.Equal(s, tps(0), s.beat("b", 2).Assigned)
@@ -214,11 +215,11 @@ func TestASessionEndsThoughThePartitionSleepsWheneverNobodyWrites(t *testing.T) 
 		s.beat("a", 2, 0)
 		s.beat("b", 2)
 		awake := false // an append finds it asleep; it wakes up under the same leader, in a new epoch
-		s.q.do(func() {
-			s.nodes[0].failAppend = func(func()) error {
-				if s.nodes[0].believes == s.q.epoch && !awake {
-					s.q.epoch++
-					s.nodes[0].believes = s.q.epoch
+		s.q.Do(func() {
+			s.nodes[0].FailAppend = func(func()) error {
+				if s.nodes[0].Believes == s.q.Epoch && !awake {
+					s.q.Epoch++
+					s.nodes[0].Believes = s.q.Epoch
 					awake = true
 					return &record.NotLeaderError{}
 				}
@@ -240,9 +241,9 @@ func TestALeaderThatNobodyReachedForAWhileDoesNotBlameTheMembers(t *testing.T) {
 		s.join("a", 3*time.Second)
 		pass(2 * time.Second)
 		s.beat("a", 1, 0)
-		s.q.do(func() { s.nodes[0].believes = 0 })
+		s.q.Do(func() { s.nodes[0].Believes = 0 })
 		pass(2900 * time.Millisecond)
-		s.q.elect(s.nodes[0], false)
+		s.q.Elect(s.nodes[0], false)
 		pass(2 * time.Second)
 		require.Equal(s, tps(0), s.beat("a", 1, 0).Assigned)
 	})
@@ -252,7 +253,7 @@ func TestACoordinatorThatWasReplacedEndsNoSession(t *testing.T) {
 	for _, unaware := range []bool{true, false} {
 		play(t, 1, func(s *stage) {
 			s.join("a", 3*time.Second)
-			s.q.elect(s.nodes[1], unaware)
+			s.q.Elect(s.nodes[1], unaware)
 			for range 10 {
 				pass(time.Second)
 				require.Equal(s, tps(0), s.beat("a", 1, 0).Assigned)
@@ -283,8 +284,8 @@ func TestAnOldLeaderShowsNoOldOffsets(t *testing.T) {
 	play(t, 1, func(s *stage) {
 		s.join("a", 0)
 		s.must(commitOf("a", 1, 0, 5))
-		s.q.elect(s.nodes[1], true)
-		s.q.do(func() { s.nodes[0].held = true }) // cut off
+		s.q.Elect(s.nodes[1], true)
+		s.q.Do(func() { s.nodes[0].Held = true }) // cut off
 		s.must(commitOf("a", 1, 0, 9))
 		_, err := s.coord[0].Do(s.Context(), "g", Request{Op: OpCommitted, Partitions: tps(0)})
 		require.ErrorIs(s, err, record.ErrNotLeader)
@@ -298,9 +299,9 @@ func TestARequestOfUnknownOutcomeMayBeSentAgain(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		play(t, 2, func(s *stage) {
 			lose := func() {
-				s.q.do(func() {
-					s.nodes[0].failAppend = func(write func()) error {
-						s.nodes[0].failAppend = nil
+				s.q.Do(func() {
+					s.nodes[0].FailAppend = func(write func()) error {
+						s.nodes[0].FailAppend = nil
 						if written {
 							write()
 						}
@@ -329,8 +330,8 @@ func TestARequestOfUnknownOutcomeMayBeSentAgain(t *testing.T) {
 
 func TestAJoinThatNobodyHeardTheAnswerOfExpires(t *testing.T) {
 	play(t, 1, func(s *stage) {
-		s.nodes[0].failAppend = func(write func()) error {
-			s.nodes[0].failAppend = nil
+		s.nodes[0].FailAppend = func(write func()) error {
+			s.nodes[0].FailAppend = nil
 			write()
 			return &record.OutcomeUnknownError{Err: errors.New("answer lost")}
 		}
@@ -347,13 +348,13 @@ func TestSessionsThatCannotBeEndedAreTriedAgain(t *testing.T) {
 		s.join("a", time.Second)
 		s.join("b", time.Hour)
 		tries := 0
-		s.q.do(func() {
-			s.nodes[0].failAppend = func(func()) error { tries++; return errors.New("disk full") }
+		s.q.Do(func() {
+			s.nodes[0].FailAppend = func(func()) error { tries++; return errors.New("disk full") }
 		})
 		pass(5500 * time.Millisecond)
-		s.q.do(func() {
+		s.q.Do(func() {
 			require.Equal(s, 5, tries)
-			s.nodes[0].failAppend = nil
+			s.nodes[0].FailAppend = nil
 		})
 		pass(time.Second)
 		require.Equal(s, tps(0), s.beat("b", 2).Assigned)
@@ -388,7 +389,7 @@ func TestBadRequestsDoNotReachTheLog(t *testing.T) {
 func TestAClosedCoordinatorAnswersNothing(t *testing.T) {
 	play(t, 1, func(s *stage) {
 		s.join("a", time.Second)
-		s.q.do(func() { s.nodes[0].held = true })
+		s.q.Do(func() { s.nodes[0].Held = true })
 		done := make(chan error, 1)
 		go func() { _, err := s.ask(commitOf("a", 1, 0, 4)); done <- err }()
 		synctest.Wait()
@@ -404,7 +405,7 @@ func TestAClosedCoordinatorAnswersNothing(t *testing.T) {
 
 func TestACallEndsWithItsContext(t *testing.T) {
 	play(t, 1, func(s *stage) {
-		s.q.do(func() { s.nodes[0].held = true })
+		s.q.Do(func() { s.nodes[0].Held = true })
 		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 		defer cancel()
 		_, err := s.coord[0].Do(ctx, "g", Request{Op: OpJoin, Member: "a", Topics: []string{"t"}})
@@ -414,9 +415,9 @@ func TestACallEndsWithItsContext(t *testing.T) {
 
 // BenchmarkRequests shows what the coordinator adds to the cost of the log.
 func BenchmarkRequests(b *testing.B) {
-	q := newQuorum()
-	n := q.node()
-	q.elect(n, false)
+	q := foldtest.NewQuorum()
+	n := q.Node()
+	q.Elect(n, false)
 	c := Start(Config{Partition: n, Partitions: func(string) int { return 100 }})
 	defer c.Close()
 	do := func(req Request) {

@@ -84,7 +84,7 @@ func TestTheNextOwnerOfAPartitionWaitsForTheTransactionOfTheLast(t *testing.T) {
 		_, err := s.ask(Request{Op: OpCommitted, Partitions: tps(0)})
 		require.ErrorIs(s, err, record.ErrPending)
 		require.Equal(s, record.NoOffset, s.committed(1), "the other partition is free")
-		s.q.elect(s.nodes[1], false)
+		s.q.Elect(s.nodes[1], false)
 		_, err = s.ask(Request{Op: OpCommitted, Partitions: tps(0)})
 		require.ErrorIs(s, err, record.ErrPending, "the next coordinator knows")
 		s.must(settleOf(0, true))

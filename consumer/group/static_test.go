@@ -110,7 +110,7 @@ func TestOffsetsOfALivingGroupStayAndThoseOfADeadOneAreForgotten(t *testing.T) {
 		require.Equal(t, record.NoOffset, s.committed(0))
 		require.Equal(t, record.Offset(9), s.committed(1), "committed later")
 		batches := s.batches()
-		s.q.elect(s.nodes[1], false) // the next coordinator knows since when
+		s.q.Elect(s.nodes[1], false) // the next coordinator knows since when
 		pass(7 * day)
 		require.Equal(t, record.NoOffset, s.committed(1))
 		require.Equal(t, batches+1, s.batches())

@@ -149,11 +149,11 @@ func TestMembersComeAndGoWhileLeadersChange(t *testing.T) {
 		for time.Now().Before(end) {
 			time.Sleep(time.Duration(rng.IntN(10_000)) * time.Millisecond) // virtual; sessions must be able to end
 			next, written := s.nodes[rng.IntN(2)], rng.IntN(2) == 0
-			s.q.elect(next, rng.IntN(2) == 0)
-			s.q.do(func() {
-				next.failAppend = func(write func()) error {
-					next.failAppend = nil
-					if written && s.q.leader == next {
+			s.q.Elect(next, rng.IntN(2) == 0)
+			s.q.Do(func() {
+				next.FailAppend = func(write func()) error {
+					next.FailAppend = nil
+					if written && s.q.Leader == next {
 						write()
 					}
 					return &record.OutcomeUnknownError{Err: fmt.Errorf("answer lost")}

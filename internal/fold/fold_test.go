@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/internal/fold/foldtest"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -23,7 +24,7 @@ type register struct {
 var errPoison = errors.New("do not understand poison")
 
 // start folds n's view of the log. The fold is closed with the test.
-func start(t *testing.T, n *node) *register {
+func start(t *testing.T, n *foldtest.Node) *register {
 	r := &register{}
 	r.Fold = Start(Config{Partition: n, Apply: func(rec record.Record) error {
 		if string(rec.Value) == "poison" {
@@ -58,29 +59,29 @@ func (r *register) folded() (ws []string) {
 }
 
 // in runs a test in a bubble of virtual time, with a quorum of two nodes.
-func in(t *testing.T, test func(t *testing.T, q *quorum, a, b *node)) {
+func in(t *testing.T, test func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node)) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuorum()
-		test(t, q, q.node(), q.node())
+		q := foldtest.NewQuorum()
+		test(t, q, q.Node(), q.Node())
 	})
 }
 
 func TestWhatIsProposedIsFoldedOnEveryNode(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, b *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+		q.Elect(a, false)
 		leader, follower := start(t, a), start(t, b)
 		_, err := leader.add(t.Context(), "x", "y")
 		require.NoError(t, err)
 		require.Equal(t, []string{"x", "y"}, leader.folded())
-		require.Len(t, q.batches, 1, "one decision is one batch")
+		require.Len(t, q.Batches, 1, "one decision is one batch")
 		require.NoError(t, follower.Wait(t.Context(), 2))
 		require.Equal(t, []string{"x", "y"}, follower.folded())
 	})
 }
 
 func TestEachDecisionSeesWhatTheOneBeforeWrote(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		var wg sync.WaitGroup
 		for range 50 {
@@ -96,13 +97,13 @@ func TestEachDecisionSeesWhatTheOneBeforeWrote(t *testing.T) {
 			require.Equal(t, strconv.Itoa(i), w)
 		}
 		require.Len(t, r.folded(), 50)
-		require.Equal(t, 1, a.barriers, "one is enough for an epoch")
+		require.Equal(t, 1, a.Barriers, "one is enough for an epoch")
 	})
 }
 
 func TestADecisionMayRefuseOrWriteNothing(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		refused := errors.New("refused")
 		err := r.Propose(t.Context(), func(epoch record.LeaderEpoch) ([]record.Record, error) {
@@ -112,13 +113,13 @@ func TestADecisionMayRefuseOrWriteNothing(t *testing.T) {
 		require.Equal(t, refused, err)
 		_, err = r.add(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, q.batches)
+		require.Empty(t, q.Batches)
 	})
 }
 
 func TestAFollowerDecidesNothing(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, b *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, b)
 		saw, err := r.add(t.Context(), "x")
 		require.ErrorIs(t, err, record.ErrNotLeader)
@@ -128,13 +129,13 @@ func TestAFollowerDecidesNothing(t *testing.T) {
 }
 
 func TestANewLeaderDecidesAfterItHasFoldedWhatOthersWrote(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, b *node) {
-		q.elect(a, false)
-		b.held = true
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+		q.Elect(a, false)
+		b.Held = true
 		old, next := start(t, a), start(t, b)
 		_, err := old.add(t.Context(), "x")
 		require.NoError(t, err)
-		q.elect(b, false)
+		q.Elect(b, false)
 
 		var saw []string
 		done := make(chan error, 1)
@@ -145,7 +146,7 @@ func TestANewLeaderDecidesAfterItHasFoldedWhatOthersWrote(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.Empty(t, done, "decided before it caught up")
-		q.do(func() { b.held = false })
+		q.Do(func() { b.Held = false })
 		require.NoError(t, <-done)
 		require.Equal(t, []string{"x"}, saw)
 	})
@@ -154,23 +155,23 @@ func TestANewLeaderDecidesAfterItHasFoldedWhatOthersWrote(t *testing.T) {
 func TestALeaderThatCameBackSeesWhatWasWrittenMeanwhile(t *testing.T) {
 	for i := range 4 { // a decision without records must not rest on what is old either
 		write, noticed := words("z")[:i%2], i/2 == 1
-		in(t, func(t *testing.T, q *quorum, a, b *node) {
-			q.elect(a, false)
+		in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+			q.Elect(a, false)
 			ra, rb := start(t, a), start(t, b)
 			_, err := ra.add(t.Context(), "x")
 			require.NoError(t, err)
 
-			q.elect(b, false)
+			q.Elect(b, false)
 			if noticed {
 				_, err = ra.add(t.Context(), "lost")
 				require.ErrorIs(t, err, record.ErrNotLeader)
 			}
-			q.do(func() { a.held = true })
+			q.Do(func() { a.Held = true })
 			_, err = rb.add(t.Context(), "y")
 			require.NoError(t, err)
 
-			q.elect(a, false)
-			time.AfterFunc(time.Second, func() { q.do(func() { a.held = false }) })
+			q.Elect(a, false)
+			time.AfterFunc(time.Second, func() { q.Do(func() { a.Held = false }) })
 			var saw []string
 			err = ra.Propose(t.Context(), func(record.LeaderEpoch) ([]record.Record, error) {
 				saw = append(saw, ra.words...)
@@ -183,12 +184,12 @@ func TestALeaderThatCameBackSeesWhatWasWrittenMeanwhile(t *testing.T) {
 }
 
 func TestALeaderThatDoesNotKnowItWasReplacedWritesNothing(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, b *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+		q.Elect(a, false)
 		ra, rb := start(t, a), start(t, b)
 		_, err := ra.add(t.Context(), "x")
 		require.NoError(t, err)
-		q.elect(b, true)
+		q.Elect(b, true)
 		_, err = rb.add(t.Context(), "y")
 		require.NoError(t, err)
 
@@ -201,16 +202,16 @@ func TestALeaderThatDoesNotKnowItWasReplacedWritesNothing(t *testing.T) {
 }
 
 func TestALeaderThatLeadsOnInANewEpochDecidesAgain(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, b *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+		q.Elect(a, false)
 		ra := start(t, a)
 		_, err := ra.add(t.Context(), "x")
 		require.NoError(t, err)
 		// The partition slept, and an append wakes it up.
-		a.failAppend = func(func()) error {
-			a.failAppend = nil
-			q.epoch++
-			a.believes = q.epoch
+		a.FailAppend = func(func()) error {
+			a.FailAppend = nil
+			q.Epoch++
+			a.Believes = q.Epoch
 			return &record.NotLeaderError{}
 		}
 		var epochs []record.LeaderEpoch
@@ -224,16 +225,16 @@ func TestALeaderThatLeadsOnInANewEpochDecidesAgain(t *testing.T) {
 }
 
 func TestReadSeesWhatWasCommittedBeforeItWasCalled(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, b *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
+		q.Elect(a, false)
 		ra, rb := start(t, a), start(t, b)
 		_, err := ra.add(t.Context(), "x")
 		require.NoError(t, err)
-		q.do(func() { b.held = true })
+		q.Do(func() { b.Held = true })
 		_, err = ra.add(t.Context(), "y")
 		require.NoError(t, err)
-		q.elect(b, false)
-		time.AfterFunc(time.Second, func() { q.do(func() { b.held = false }) })
+		q.Elect(b, false)
+		time.AfterFunc(time.Second, func() { q.Do(func() { b.Held = false }) })
 		var saw []string
 		require.NoError(t, rb.Read(t.Context(), func() { saw = append(saw, rb.words...) }))
 		require.Equal(t, []string{"x", "y"}, saw)
@@ -241,15 +242,15 @@ func TestReadSeesWhatWasCommittedBeforeItWasCalled(t *testing.T) {
 }
 
 func TestAFailedBarrierIsTriedAgainByTheNextDecision(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		broken := errors.New("no quorum")
-		a.failBarrier = func() error { return broken }
+		a.FailBarrier = func() error { return broken }
 		saw, err := r.add(t.Context(), "x")
 		require.ErrorIs(t, err, broken)
 		require.Nil(t, saw, "decide has run")
-		q.do(func() { a.failBarrier = nil })
+		q.Do(func() { a.FailBarrier = nil })
 		_, err = r.add(t.Context(), "y")
 		require.NoError(t, err)
 		require.Equal(t, []string{"y"}, r.folded())
@@ -258,16 +259,16 @@ func TestAFailedBarrierIsTriedAgainByTheNextDecision(t *testing.T) {
 
 func TestAfterAnAppendOfUnknownOutcomeTheNextDecisionKnowsIt(t *testing.T) {
 	for _, written := range []bool{true, false} {
-		in(t, func(t *testing.T, q *quorum, a, _ *node) {
-			q.elect(a, false)
+		in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+			q.Elect(a, false)
 			r := start(t, a)
 			_, err := r.add(t.Context(), "x")
 			require.NoError(t, err)
 			want := []string{"x"}
-			a.failAppend = func(write func()) error {
-				a.failAppend = nil
+			a.FailAppend = func(write func()) error {
+				a.FailAppend = nil
 				if written {
-					a.held = true // and this node does not see it soon
+					a.Held = true // and this node does not see it soon
 					write()
 				}
 				return &record.OutcomeUnknownError{Err: errors.New("answer lost")}
@@ -277,29 +278,29 @@ func TestAfterAnAppendOfUnknownOutcomeTheNextDecisionKnowsIt(t *testing.T) {
 			if written {
 				want = append(want, "y")
 			}
-			time.AfterFunc(time.Second, func() { q.do(func() { a.held = false }) })
+			time.AfterFunc(time.Second, func() { q.Do(func() { a.Held = false }) })
 			saw, err := r.add(t.Context(), "z")
 			require.NoError(t, err)
 			require.Equal(t, want, saw)
-			require.Equal(t, 2, a.barriers)
+			require.Equal(t, 2, a.Barriers)
 		})
 	}
 }
 
 func TestTheNextDecisionKnowsWhatWasWrittenAndNotWaitedFor(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		_, err := r.add(t.Context(), "x")
 		require.NoError(t, err)
 
-		q.do(func() { a.held = true })
+		q.Do(func() { a.Held = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = r.add(ctx, "y") // is in the log when ctx ends, but not folded
 		require.ErrorIs(t, err, record.ErrOutcomeUnknown)
 
-		time.AfterFunc(time.Second, func() { q.do(func() { a.held = false }) })
+		time.AfterFunc(time.Second, func() { q.Do(func() { a.Held = false }) })
 		saw, err := r.add(t.Context(), "z")
 		require.NoError(t, err)
 		require.Equal(t, []string{"x", "y"}, saw)
@@ -307,16 +308,16 @@ func TestTheNextDecisionKnowsWhatWasWrittenAndNotWaitedFor(t *testing.T) {
 }
 
 func TestFailedFetchesAreRepeatedAtGrowingIntervals(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
-		a.failFetch = func() error { return record.ErrUnreachable }
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
+		a.FailFetch = func() error { return record.ErrUnreachable }
 		r := start(t, a)
 		time.Sleep(time.Minute) // virtual
 		synctest.Wait()
-		q.mu.Lock()
-		fetches := a.fetches
-		a.failFetch = nil
-		q.mu.Unlock()
+		q.Lock()
+		fetches := a.Fetches
+		a.FailFetch = nil
+		q.Unlock()
 		require.Greater(t, fetches, 55, "about one a second")
 		require.Less(t, fetches, 75)
 		_, err := r.add(t.Context(), "x")
@@ -326,8 +327,8 @@ func TestFailedFetchesAreRepeatedAtGrowingIntervals(t *testing.T) {
 }
 
 func TestAFoldStopsAtARecordItDoesNotUnderstand(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		_, err := r.add(t.Context(), "x")
 		require.NoError(t, err)
@@ -340,7 +341,7 @@ func TestAFoldStopsAtARecordItDoesNotUnderstand(t *testing.T) {
 		require.NoError(t, r.Wait(t.Context(), 1), "that far it came")
 		require.ErrorIs(t, r.Read(t.Context(), func() { t.Error("read beyond the end of the fold") }), errPoison)
 		require.Equal(t, []string{"x"}, r.folded())
-		require.Len(t, q.batches, 2)
+		require.Len(t, q.Batches, 2)
 	})
 }
 
@@ -350,9 +351,9 @@ func TestAFoldStopsWhenTheLogNoLongerHoldsWhatComesNext(t *testing.T) {
 		record.ErrClosed,
 		&record.BatchError{Reason: "bad"},
 	} {
-		in(t, func(t *testing.T, q *quorum, a, _ *node) {
-			q.elect(a, false)
-			a.failFetch = func() error { return err }
+		in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+			q.Elect(a, false)
+			a.FailFetch = func() error { return err }
 			r := start(t, a)
 			require.ErrorIs(t, r.Wait(t.Context(), 1), err)
 		})
@@ -360,9 +361,9 @@ func TestAFoldStopsWhenTheLogNoLongerHoldsWhatComesNext(t *testing.T) {
 }
 
 func TestNoRecordIsFoldedTwice(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
-		a.refetch = true
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
+		a.Refetch = true
 		r := start(t, a)
 		for _, w := range []string{"x", "y", "z"} {
 			_, err := r.add(t.Context(), w)
@@ -373,12 +374,12 @@ func TestNoRecordIsFoldedTwice(t *testing.T) {
 }
 
 func TestCloseEndsEveryWait(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		_, err := r.add(t.Context(), "x")
 		require.NoError(t, err)
-		q.do(func() { a.held = true })
+		q.Do(func() { a.Held = true })
 
 		wait, write, queue := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 		go func() { wait <- r.Wait(t.Context(), 5) }()
@@ -403,8 +404,8 @@ func TestCloseEndsEveryWait(t *testing.T) {
 }
 
 func TestCloseDoesNotWaitForTheNextRetry(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		a.failFetch = func() error { return record.ErrUnreachable }
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		a.FailFetch = func() error { return record.ErrUnreachable }
 		r := start(t, a)
 		time.Sleep(10 * time.Second) // virtual; retries are a second apart now
 		began := time.Now()
@@ -414,12 +415,12 @@ func TestCloseDoesNotWaitForTheNextRetry(t *testing.T) {
 }
 
 func TestTheEndOfAContextEndsTheWait(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, a, _ *node) {
-		q.elect(a, false)
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		q.Elect(a, false)
 		r := start(t, a)
 		_, err := r.add(t.Context(), "x")
 		require.NoError(t, err)
-		q.do(func() { a.held = true })
+		q.Do(func() { a.Held = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, r.Wait(ctx, 5), context.DeadlineExceeded)

@@ -15,21 +15,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/internal/fold/foldtest"
 	"github.com/quorumlog/quorumlog/record"
 )
 
 // in runs a test in a bubble of virtual time, with two nodes of which the first leads.
-func in(t *testing.T, test func(t *testing.T, q *quorum, w *world, a, b *node)) {
+func in(t *testing.T, test func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node)) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuorum()
-		a, b := q.node(), q.node()
-		q.elect(a, false)
+		q := foldtest.NewQuorum()
+		a, b := q.Node(), q.Node()
+		q.Elect(a, false)
 		test(t, q, newWorld(), a, b)
 	})
 }
 
-func start(t *testing.T, w *world, n *node) *Coordinator {
-	c := Start(Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.elections})
+func start(t *testing.T, w *world, n *foldtest.Node) *Coordinator {
+	c := Start(Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.Elections})
 	t.Cleanup(c.Close)
 	return c
 }
@@ -47,7 +48,7 @@ func statusOf(c *Coordinator, id string) (s Status) {
 }
 
 func TestEveryParticipantHearsTheVerdictBeforeTheAnswer(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", take("h"))
 		req := add("h", who, 0, 1)
@@ -65,7 +66,7 @@ func TestEveryParticipantHearsTheVerdictBeforeTheAnswer(t *testing.T) {
 }
 
 func TestAMarkerIsSentUntilItIsTaken(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", take("h"))
 		must(t, c, "x", add("h", who, 0))
@@ -85,7 +86,7 @@ func TestAMarkerIsSentUntilItIsTaken(t *testing.T) {
 }
 
 func TestATopicThatIsGoneHoldsNobodyUp(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", take("h"))
 		must(t, c, "x", add("h", who, 0))
@@ -95,7 +96,7 @@ func TestATopicThatIsGoneHoldsNobodyUp(t *testing.T) {
 }
 
 func TestTheNextTransactionWaitsForTheMarkersOfTheLast(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", take("h"))
 		must(t, c, "x", add("h", who, 0))
@@ -124,7 +125,7 @@ func TestTheNextTransactionWaitsForTheMarkersOfTheLast(t *testing.T) {
 }
 
 func TestATransactionThatTakesTooLongIsAborted(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		slow := must(t, c, "slow", Request{Op: OpTake, Holder: "h", Timeout: time.Minute})
 		must(t, c, "slow", add("h", slow, 0))
@@ -146,12 +147,12 @@ func TestATransactionThatTakesTooLongIsAborted(t *testing.T) {
 }
 
 func TestTheTimeoutGoesOnOverAFailover(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		ca, cb := start(t, w, a), start(t, w, b)
 		who := must(t, ca, "x", Request{Op: OpTake, Holder: "h", Timeout: time.Minute})
 		must(t, ca, "x", add("h", who, 0))
 		time.Sleep(40 * time.Second)
-		q.elect(b, false)
+		q.Elect(b, false)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		require.Equal(t, CompleteAbort, statusOf(cb, "x"), "nobody has asked the new leader for anything")
@@ -160,14 +161,14 @@ func TestTheTimeoutGoesOnOverAFailover(t *testing.T) {
 }
 
 func TestAnUnusedIDIsForgottenAndAUsedOneKept(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		must(t, c, "unused", take("h"))
 		who := must(t, c, "used", take("h"))
 		time.Sleep(4 * 24 * time.Hour)
 		must(t, c, "used", add("h", who, 0))
 		must(t, c, "used", end("h", who, true))
-		q.elect(a, false) // a leader that has just begun looks at once
+		q.Elect(a, false) // a leader that has just begun looks at once
 		synctest.Wait()
 		time.Sleep(4 * 24 * time.Hour)
 		synctest.Wait()
@@ -178,7 +179,7 @@ func TestAnUnusedIDIsForgottenAndAUsedOneKept(t *testing.T) {
 
 func TestANewLeaderFinishesWhatWasPrepared(t *testing.T) {
 	for _, commit := range []bool{true, false} {
-		in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 			ca, cb := start(t, w, a), start(t, w, b)
 			who := must(t, ca, "x", take("h"))
 			must(t, ca, "x", add("h", who, 0, 1))
@@ -192,7 +193,7 @@ func TestANewLeaderFinishesWhatWasPrepared(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { _, err := ca.Do(t.Context(), "x", end("h", who, commit)); ended <- err }()
 			synctest.Wait()
-			q.elect(b, false)
+			q.Elect(b, false)
 			w.mu.Lock()
 			stuck = false
 			w.mu.Unlock()
@@ -208,34 +209,34 @@ func TestANewLeaderFinishesWhatWasPrepared(t *testing.T) {
 }
 
 func TestALogThatTakesNothingUsesNoEpochAndNoID(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		broken := errors.New("no space")
-		q.do(func() { a.failAppend = func(func()) error { return broken } })
+		q.Do(func() { a.FailAppend = func(func()) error { return broken } })
 		for range 3 {
 			_, err := c.Do(t.Context(), "x", take("h"))
 			require.ErrorIs(t, err, broken)
 		}
-		q.do(func() { a.failAppend = nil })
+		q.Do(func() { a.FailAppend = nil })
 		who := must(t, c, "x", take("h"))
 		require.Equal(t, Response{1, 0}, who, "the id that was taken first")
 		must(t, c, "x", add("h", who, 0))
-		q.do(func() { a.failAppend = func(func()) error { return broken } })
+		q.Do(func() { a.FailAppend = func(func()) error { return broken } })
 		for range 3 {
 			_, err := c.Do(t.Context(), "x", end("h", who, false))
 			require.ErrorIs(t, err, broken)
 		}
-		q.do(func() { a.failAppend = nil })
+		q.Do(func() { a.FailAppend = nil })
 		require.Equal(t, Response{1, 1}, must(t, c, "x", end("h", who, false)))
 	})
 }
 
 func TestALeaderThatDoesNotKnowItWasReplacedDoesNotSayThatATransactionHasEnded(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		ca, cb := start(t, w, a), start(t, w, b)
 		who := must(t, ca, "x", take("h"))
-		q.do(func() { a.held = true }) // and it hears of nothing
-		q.elect(b, true)
+		q.Do(func() { a.Held = true }) // and it hears of nothing
+		q.Elect(b, true)
 		must(t, cb, "x", add("h", who, 0))
 		must(t, cb, "x", end("h", who, true))
 		_, err := ca.Do(t.Context(), "x", end("h", who, true))
@@ -245,12 +246,12 @@ func TestALeaderThatDoesNotKnowItWasReplacedDoesNotSayThatATransactionHasEnded(t
 }
 
 func TestAnAddThatMeetsTheEndOfItsTransactionDoesNotFenceItsHolder(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		ca, cb := start(t, w, a), start(t, w, b)
 		who := must(t, ca, "x", take("h"))
 		must(t, ca, "x", add("h", who, 0))
-		q.do(func() { a.held = true })
-		q.elect(b, true) // and a does not know
+		q.Do(func() { a.Held = true })
+		q.Elect(b, true) // and a does not know
 		must(t, cb, "x", Request{Op: OpAbort, Producer: who.Producer, Epoch: who.Epoch})
 		_, err := ca.Do(t.Context(), "x", add("h", who, 0))
 		require.ErrorIs(t, err, record.ErrNotLeader)
@@ -261,7 +262,7 @@ func TestAnAddThatMeetsTheEndOfItsTransactionDoesNotFenceItsHolder(t *testing.T)
 }
 
 func TestAbortOnRequestNamesOneTransaction(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", take("h"))
 		must(t, c, "x", add("h", who, 0))
@@ -277,7 +278,7 @@ func TestAbortOnRequestNamesOneTransaction(t *testing.T) {
 }
 
 func TestCloseEndsWhatWaitsForMarkers(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", take("h"))
 		must(t, c, "x", add("h", who, 0))
@@ -311,9 +312,9 @@ func seed(t *testing.T) uint64 {
 func TestNoFailureTearsATransaction(t *testing.T) {
 	s := seed(t)
 	for run := range uint64(30) {
-		in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+		in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 			rnd := rand.New(rand.NewPCG(s, run))
-			nodes := []*node{a, b}
+			nodes := []*foldtest.Node{a, b}
 			cs := []*Coordinator{start(t, w, a), start(t, w, b)}
 			var dice sync.Mutex
 			chance := func(p float64) bool {
@@ -329,9 +330,9 @@ func TestNoFailureTearsATransaction(t *testing.T) {
 			}
 			w.lose = w.fail
 			for _, n := range nodes {
-				n.failAppend = func(write func()) error {
+				n.FailAppend = func(write func()) error {
 					switch {
-					case q.leader != n || !chance(0.2):
+					case q.Leader != n || !chance(0.2):
 						return nil
 					case chance(0.5):
 						write()
@@ -343,8 +344,8 @@ func TestNoFailureTearsATransaction(t *testing.T) {
 			for i := range 40 {
 				c := &client{t: t, cs: cs, id: fmt.Sprint("x", i%2), holder: fmt.Sprint("h", i/10)}
 				if i%7 == 0 {
-					q.do(func() {})
-					q.elect(nodes[i/7%2], i%2 == 0)
+					q.Do(func() {})
+					q.Elect(nodes[i/7%2], i%2 == 0)
 				}
 				who := c.do(take(c.holder))
 				if c.err != nil {
@@ -423,19 +424,13 @@ func TestALeaderMayDieAtEveryStep(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			steps := 0
 			for point := 0; point <= steps; point++ { // the last one kills nobody
-				in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+				in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 					at := 0
 					dies := func() bool { at++; return at == point+1 }
 					died := errors.New("the leader died")
-					die := func() { // q.mu is held
-						q.leader.believes = 0
-						q.epoch++
-						q.leader, b.believes = b, q.epoch
-						close(q.elected)
-						q.elected = make(chan struct{})
-					}
-					a.failAppend = func(write func()) error {
-						if q.leader != a || !dies() {
+					die := func() { q.Hand(b, false) } // q is locked
+					a.FailAppend = func(write func()) error {
+						if q.Leader != a || !dies() {
 							return nil
 						}
 						if after {
@@ -445,9 +440,9 @@ func TestALeaderMayDieAtEveryStep(t *testing.T) {
 						return &record.OutcomeUnknownError{Err: died}
 					}
 					message := func(string) error {
-						q.mu.Lock()
-						defer q.mu.Unlock()
-						if q.leader != a || !dies() {
+						q.Lock()
+						defer q.Unlock()
+						if q.Leader != a || !dies() {
 							return nil
 						}
 						die()

@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/internal/fold/foldtest"
 	"github.com/quorumlog/quorumlog/record"
 )
 
 // What has to be done must not wait for a request that comes by, or for a deadline.
 
 func TestAVerdictIsCarriedOnWhenLeadershipComesBack(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout})
 		must(t, c, "x", add("h", who, 0))
@@ -23,8 +24,8 @@ func TestAVerdictIsCarriedOnWhenLeadershipComesBack(t *testing.T) {
 		w.fail = func(what string) (err error) {
 			if what == "mark" {
 				away.Do(func() {
-					q.elect(b, false)
-					q.elect(a, false)
+					q.Elect(b, false)
+					q.Elect(a, false)
 					time.Sleep(time.Second) // virtual; the new epoch has been looked through meanwhile
 					err = record.ErrUnreachable
 				})
@@ -41,20 +42,20 @@ func TestAVerdictIsCarriedOnWhenLeadershipComesBack(t *testing.T) {
 
 // refuseOnce makes the next append but skip fail as one does while a leader hands
 // over to another that never takes over.
-func refuseOnce(q *quorum, n *node, skip int) {
-	q.do(func() {
-		n.failAppend = func(func()) error {
+func refuseOnce(q *foldtest.Quorum, n *foldtest.Node, skip int) {
+	q.Do(func() {
+		n.FailAppend = func(func()) error {
 			if skip--; skip >= 0 {
 				return nil
 			}
-			n.failAppend = nil
+			n.FailAppend = nil
 			return &record.NotLeaderError{}
 		}
 	})
 }
 
 func TestAVerdictIsWrittenDownThoughAHandOverFailed(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout})
 		must(t, c, "x", add("h", who, 0))
@@ -67,7 +68,7 @@ func TestAVerdictIsWrittenDownThoughAHandOverFailed(t *testing.T) {
 }
 
 func TestADeadlineIsKeptThoughAHandOverFailed(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, _ *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := start(t, w, a)
 		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: time.Second})
 		must(t, c, "x", add("h", who, 0))
@@ -83,11 +84,11 @@ func TestADeadlineIsKeptThoughAHandOverFailed(t *testing.T) {
 }
 
 func TestALeaderThatDoesNotKnowItWasReplacedGivesNoIdentityThatWasUsed(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		ca, cb := start(t, w, a), start(t, w, b)
 		who := must(t, ca, "x", take("h"))
-		q.do(func() { a.held = true }) // and it hears of nothing
-		q.elect(b, true)
+		q.Do(func() { a.Held = true }) // and it hears of nothing
+		q.Elect(b, true)
 		must(t, cb, "x", add("h", who, 0))
 		must(t, cb, "x", end("h", who, true))
 		_, err := ca.Do(t.Context(), "x", take("h"))
@@ -97,31 +98,31 @@ func TestALeaderThatDoesNotKnowItWasReplacedGivesNoIdentityThatWasUsed(t *testin
 
 // returning is a node that leads again by the time it asks a quorum.
 type returning struct {
-	*node
+	*foldtest.Node
 	once sync.Once
 }
 
 func (r *returning) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offset, error) {
-	r.q.mu.Lock()
-	stale := r.held
-	r.q.mu.Unlock()
+	r.Q.Lock()
+	stale := r.Held
+	r.Q.Unlock()
 	if stale {
 		r.once.Do(func() {
-			r.q.elect(r.node, false)
-			r.q.do(func() { r.held = false })
+			r.Q.Elect(r.Node, false)
+			r.Q.Do(func() { r.Held = false })
 		})
 	}
-	return r.node.Barrier(ctx)
+	return r.Node.Barrier(ctx)
 }
 
 func TestWhatWasDecidedInAnEpochThatIsOverIsDecidedAgain(t *testing.T) {
-	in(t, func(t *testing.T, q *quorum, w *world, a, b *node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		cb := start(t, w, b)
-		ca := Start(Config{Partition: &returning{node: a}, Participants: w, NewProducerID: w.newProducerID, Changed: a.elections})
+		ca := Start(Config{Partition: &returning{Node: a}, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
 		t.Cleanup(ca.Close)
 		who := must(t, ca, "x", take("h"))
-		q.do(func() { a.held = true })
-		q.elect(b, true)
+		q.Do(func() { a.Held = true })
+		q.Elect(b, true)
 		must(t, cb, "x", add("h", who, 0))
 		must(t, cb, "x", end("h", who, true))
 		// By what a knows the transaction was never begun.

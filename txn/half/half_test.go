@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/internal/fold/foldtest"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -73,22 +74,22 @@ func (p *topic) got() []string {
 // stage is a coordinator on two nodes of which the first leads, in virtual time.
 type stage struct {
 	*testing.T
-	q     *quorum
-	nodes []*node
+	q     *foldtest.Quorum
+	nodes []*foldtest.Node
 	cs    []*Coordinator
 	topic *topic
 }
 
 func play(t *testing.T, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, q: newQuorum(), topic: newTopic()}
+		s := &stage{T: t, q: foldtest.NewQuorum(), topic: newTopic()}
 		for range 2 {
-			n := s.q.node()
-			c := Start(Config{Partition: n, Append: s.topic.append, NewProducerID: s.topic.newProducerID, Changed: n.elections})
+			n := s.q.Node()
+			c := Start(Config{Partition: n, Append: s.topic.append, NewProducerID: s.topic.newProducerID, Changed: n.Elections})
 			t.Cleanup(c.Close)
 			s.nodes, s.cs = append(s.nodes, n), append(s.cs, c)
 		}
-		s.q.elect(s.nodes[0], false)
+		s.q.Elect(s.nodes[0], false)
 		test(s)
 	})
 }
@@ -96,9 +97,9 @@ func play(t *testing.T, test func(s *stage)) {
 func (s *stage) do(req Request) Response {
 	s.Helper()
 	var c *Coordinator
-	s.q.do(func() {
+	s.q.Do(func() {
 		c = s.cs[0]
-		if s.q.leader == s.nodes[1] {
+		if s.q.Leader == s.nodes[1] {
 			c = s.cs[1]
 		}
 	})
@@ -205,7 +206,7 @@ func TestTheNextLeaderDeliversWhatWasCommitted(t *testing.T) {
 				s.do(store(id, Schedule{}))
 				s.do(decide(id, Commit))
 			}
-			s.q.elect(s.nodes[1], false)
+			s.q.Elect(s.nodes[1], false)
 			s.topic.mu.Lock()
 			s.topic.fail = nil
 			s.topic.mu.Unlock()
@@ -305,8 +306,8 @@ func TestEveryCommittedMessageIsThereOnceWhateverFails(t *testing.T) {
 			}
 			s.topic.fail = fails
 			for _, n := range s.nodes {
-				n.failAppend = func(write func()) error {
-					if s.q.leader != n {
+				n.FailAppend = func(write func()) error {
+					if s.q.Leader != n {
 						return nil
 					}
 					return fails(write)
@@ -328,7 +329,7 @@ func TestEveryCommittedMessageIsThereOnceWhateverFails(t *testing.T) {
 				id := ID(fmt.Sprint(i))
 				ask(store(id, Schedule{}))
 				if i%5 == 0 {
-					s.q.elect(s.nodes[i/5%2], i%2 == 0)
+					s.q.Elect(s.nodes[i/5%2], i%2 == 0)
 				}
 				first := ask(decide(id, Decision(1+roll(2)))).Decision
 				require.Equal(t, first, ask(decide(id, Decision(1+roll(2)))).Decision)

@@ -1,0 +1,198 @@
+// Package foldtest is a replicated partition in memory, for the tests of what is
+// folded: one log, which every node sees in its own way, and faults on demand.
+package foldtest
+
+import (
+	"context"
+	"sort"
+	"sync"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Quorum is the partition. Its fields, and those of its nodes, are guarded by its
+// lock.
+type Quorum struct {
+	sync.Mutex
+	Batches []record.Batch // from Start on
+	Start   record.Offset  // records below are trimmed
+	End     record.Offset
+	Leader  *Node
+	Epoch   record.LeaderEpoch
+	changed chan struct{} // closed and replaced at each change
+	elected chan struct{} // closed and replaced at each election
+}
+
+// NewQuorum returns an empty partition without a leader.
+func NewQuorum() *Quorum {
+	return &Quorum{changed: make(chan struct{}), elected: make(chan struct{})}
+}
+
+// Node is the partition as one node sees it: a fold.Partition.
+type Node struct {
+	Q        *Quorum
+	Believes record.LeaderEpoch // leads in this epoch, as far as it knows; 0 if it does not
+	Held     bool               // fetches wait, as on a node that lags
+	Refetch  bool               // answers begin one batch below what was asked for
+	Fetches  int
+	Barriers int
+	// What goes wrong with the next calls, with the quorum locked; nil when nothing does.
+	FailFetch   func() error
+	FailBarrier func() error
+	FailAppend  func(write func()) error
+	FailTrim    func() error
+}
+
+// Node adds a node.
+func (q *Quorum) Node() *Node { return &Node{Q: q} }
+
+// Elect makes n the leader in a new epoch. The one before learns of it, unless
+// it is to stay unaware.
+func (q *Quorum) Elect(n *Node, unaware bool) {
+	q.Do(func() { q.Hand(n, unaware) })
+}
+
+// Hand is Elect with q locked.
+func (q *Quorum) Hand(n *Node, unaware bool) {
+	if q.Leader != nil && !unaware {
+		q.Leader.Believes = 0
+	}
+	q.Epoch++
+	q.Leader, n.Believes = n, q.Epoch
+	close(q.elected)
+	q.elected = make(chan struct{})
+}
+
+// Do runs fn with q locked and wakes who waits.
+func (q *Quorum) Do(fn func()) {
+	q.Lock()
+	defer q.Unlock()
+	fn()
+	q.wake()
+}
+
+func (q *Quorum) wake() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// Write appends a batch. q is locked.
+func (q *Quorum) Write(b record.Batch) record.Offset {
+	base := q.End
+	b.Stamp(base, q.Epoch)
+	q.Batches = append(q.Batches, b)
+	q.End = b.NextOffset()
+	q.wake()
+	return base
+}
+
+// Fetch implements fold.Partition.
+func (n *Node) Fetch(ctx context.Context, from record.Offset, _ int) (record.Fetched, error) {
+	q := n.Q
+	q.Do(func() { n.Fetches++ })
+	for {
+		q.Lock()
+		changed := q.changed
+		f, err := n.fetch(from)
+		q.Unlock()
+		if err != nil || len(f.Batches) > 0 {
+			return f, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return record.Fetched{}, ctx.Err()
+		}
+	}
+}
+
+// fetch returns what there is. The quorum is locked.
+func (n *Node) fetch(from record.Offset) (record.Fetched, error) {
+	q := n.Q
+	f := record.Fetched{HighWatermark: q.End, StartOffset: q.Start}
+	switch {
+	case n.FailFetch != nil:
+		if err := n.FailFetch(); err != nil {
+			return f, err
+		}
+	case n.Held:
+		return f, nil
+	}
+	if from < q.Start {
+		return f, &record.OffsetRangeError{Offset: from, Start: q.Start, End: q.End}
+	}
+	i := sort.Search(len(q.Batches), func(i int) bool { return q.Batches[i].NextOffset() > from })
+	if n.Refetch && i > 0 && i < len(q.Batches) {
+		i--
+	}
+	f.Batches = append(f.Batches, q.Batches[i:]...)
+	return f, nil
+}
+
+// Append implements fold.Partition.
+func (n *Node) Append(_ context.Context, b record.Batch, epoch record.LeaderEpoch) (record.Appended, error) {
+	q := n.Q
+	q.Lock()
+	defer q.Unlock()
+	if n.FailAppend != nil {
+		if err := n.FailAppend(func() { q.Write(b) }); err != nil {
+			return record.Appended{}, err
+		}
+	}
+	if q.Leader != n || epoch != q.Epoch {
+		return record.Appended{}, &record.NotLeaderError{}
+	}
+	return record.Appended{BaseOffset: q.Write(b), LeaderEpoch: epoch}, nil
+}
+
+// Barrier implements fold.Partition.
+func (n *Node) Barrier(context.Context) (record.LeaderEpoch, record.Offset, error) {
+	n.Q.Lock()
+	defer n.Q.Unlock()
+	n.Barriers++
+	if n.FailBarrier != nil {
+		if err := n.FailBarrier(); err != nil {
+			return 0, 0, err
+		}
+	}
+	if n.Q.Leader != n {
+		return 0, 0, &record.NotLeaderError{}
+	}
+	return n.Q.Epoch, n.Q.End, nil
+}
+
+// Leading implements fold.Partition.
+func (n *Node) Leading() (record.LeaderEpoch, error) {
+	n.Q.Lock()
+	defer n.Q.Unlock()
+	if n.Believes == 0 {
+		return 0, &record.NotLeaderError{}
+	}
+	return n.Believes, nil
+}
+
+// Trim implements fold.Partition. Whole batches go.
+func (n *Node) Trim(_ context.Context, offset record.Offset) error {
+	q := n.Q
+	q.Lock()
+	defer q.Unlock()
+	if n.FailTrim != nil {
+		if err := n.FailTrim(); err != nil {
+			return err
+		}
+	}
+	if q.Leader != n {
+		return &record.NotLeaderError{}
+	}
+	q.Start = max(q.Start, min(offset, q.End))
+	i := sort.Search(len(q.Batches), func(i int) bool { return q.Batches[i].NextOffset() > q.Start })
+	q.Batches = q.Batches[i:]
+	return nil
+}
+
+// Elections returns a channel that is closed at the next election.
+func (n *Node) Elections() <-chan struct{} {
+	n.Q.Lock()
+	defer n.Q.Unlock()
+	return n.Q.elected
+}
