@@ -57,9 +57,12 @@ type Config struct {
 	// Partitioner picks the partitions. Default ByKey.
 	Partitioner Partitioner
 
-	// AllowGrowth lets ByKey spread keys anew when a topic gets more partitions,
-	// which ends the order between the old and the new records of most keys.
-	AllowGrowth bool
+	// RefuseGrowth has ByKey refuse records with a key, with *TopicGrownError, once a
+	// topic has more partitions than this producer has begun with. By default it
+	// spreads keys anew: whoever adds partitions to a topic of records with keys is
+	// asked whether that may be. This is for a producer that would rather stop than
+	// end the order between the old and the new records of most keys.
+	RefuseGrowth bool
 
 	// Dedupe recognises records that are sent again from outside. It needs a Name.
 	// Default off.

@@ -55,9 +55,9 @@ func (e *BufferFullError) Error() string {
 }
 
 // TopicGrownError says that a topic has got more partitions, so that ByKey would
-// send most keys to another one and their order would end. The record was not
-// written. Config.AllowGrowth permits it; so does a new producer, which knows of
-// no other number.
+// send most keys to another one and their order would end, which
+// Config.RefuseGrowth refuses. The record was not written. A new producer knows of
+// no other number, and writes.
 type TopicGrownError struct {
 	Topic     string
 	Had, Have int // partitions
@@ -67,7 +67,7 @@ type TopicGrownError struct {
 func (e *TopicGrownError) Is(target error) bool { return target == ErrTopicGrown }
 
 func (e *TopicGrownError) Error() string {
-	return fmt.Sprintf("topic %q has grown from %d to %d partitions, which moves keys: set AllowGrowth, or begin with a new producer", e.Topic, e.Had, e.Have)
+	return fmt.Sprintf("topic %q has grown from %d to %d partitions, which moves keys: begin with a new producer, or without RefuseGrowth", e.Topic, e.Had, e.Have)
 }
 
 // Outcome is what an error of a send says about the record.

@@ -29,9 +29,8 @@ const stickyBytes = 64 << 10
 // random, 64 KiB to each, so that they share batches and all partitions get the
 // same (KIP-480, KIP-794), but for those that do not take batches at the moment.
 //
-// With another number of partitions most keys have another partition. When a
-// topic grows, the producer therefore refuses its records with a key, with
-// *TopicGrownError, unless Config.AllowGrowth is set.
+// With another number of partitions most keys have another partition: see
+// Config.RefuseGrowth.
 func ByKey(string) Picker { return new(byKey) }
 
 type byKey struct {

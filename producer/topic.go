@@ -20,7 +20,7 @@ type topic struct {
 	// parts are all there ever were: those from n on may still have batches in
 	// flight, and go on with their sequences if they come back.
 	parts    []*partition
-	grown    int // how many it had before it grew though that is not allowed; or 0
+	grown    int // how many it had before it grew, with RefuseGrowth; or 0
 	learning bool
 	window   *window // with Dedupe: of the ids; nil before the first
 }
@@ -109,7 +109,7 @@ func (p *Producer) looked(t *topic, id record.TopicID, n int, err error) {
 	switch {
 	case errors.Is(err, record.ErrUnknownTopic):
 		p.lay(t, t.id, 0)
-	case err == nil && n > 0 && !t.past[id]: // else another lookup was faster
+	case err == nil && n > 0 && !t.past[id] && (id != t.id || n >= t.n): // else another lookup knew more
 		p.lay(t, id, n)
 	}
 }
@@ -132,7 +132,7 @@ func (p *Producer) lay(t *topic, id record.TopicID, n int) {
 		old = t.parts[n:]
 	default:
 		old = nil
-		if _, keyed := t.picker.(*byKey); keyed && t.n > 0 && !p.cfg.AllowGrowth && t.grown == 0 {
+		if _, keyed := t.picker.(*byKey); keyed && t.n > 0 && p.cfg.RefuseGrowth && t.grown == 0 {
 			t.grown = t.n
 		}
 	}

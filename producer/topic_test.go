@@ -20,10 +20,10 @@ func keyed() []record.Record {
 	return rs
 }
 
-func TestAGrownTopicIsRefusedWhereKeysWouldMove(t *testing.T) {
+func TestAProducerMayRefuseATopicThatHasGrownWhereKeysWouldMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2)
-		p := start(t, f, producer.Config{})
+		p := start(t, f, producer.Config{RefuseGrowth: true})
 		sendAsync(p, keyed()...)
 		require.NoError(t, p.Flush(t.Context()))
 
@@ -36,7 +36,7 @@ func TestAGrownTopicIsRefusedWhereKeysWouldMove(t *testing.T) {
 		_, err := p.Send(t.Context(), rec("without a key"))
 		require.NoError(t, err)
 
-		fresh := start(t, f, producer.Config{})
+		fresh := start(t, f, producer.Config{RefuseGrowth: true})
 		outs := sendAsync(fresh, keyed()...)
 		require.NoError(t, fresh.Flush(t.Context()))
 		for _, o := range outs {
@@ -45,10 +45,10 @@ func TestAGrownTopicIsRefusedWhereKeysWouldMove(t *testing.T) {
 	})
 }
 
-func TestGrowthIsUsedWhereItIsAllowedOrMovesNoKey(t *testing.T) {
+func TestGrowthIsUsedUnlessItIsRefusedWhereItMovesKeys(t *testing.T) {
 	for name, cfg := range map[string]producer.Config{
-		"asked for":   {AllowGrowth: true},
-		"round robin": {Partitioner: producer.RoundRobin},
+		"by default":           {},
+		"refused, round robin": {Partitioner: producer.RoundRobin, RefuseGrowth: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -80,6 +80,20 @@ func TestAPartitionAskedForByNumberIsLookedUpAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Send(t.Context(), record.Record{Topic: "t", Partition: 3})
 	require.ErrorIs(t, err, record.ErrUnknownTopic)
+}
+
+func TestANodeThatLagsBehindTakesNoPartitionAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 4)
+		p := start(t, f, producer.Config{Partitioner: producer.Manual, Linger: 10 * time.Second})
+		first := sendAsync(p, record.Record{Topic: "t", Partition: 3})
+		f.grow(2) // another node is asked, which has not heard of all
+		second := sendAsync(p, record.Record{Topic: "t", Partition: 0})
+		f.grow(4)
+		require.NoError(t, p.Flush(t.Context()))
+		require.NoError(t, first[0].err)
+		require.NoError(t, second[0].err)
+	})
 }
 
 func TestATopicMadeAnewIsUsedWithItsNewPartitions(t *testing.T) {
