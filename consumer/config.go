@@ -20,7 +20,8 @@ const (
 	// AtStart begins with the oldest record. Default: nothing is missed.
 	AtStart StartAt = iota
 	// AtEnd begins behind the last record, as it is when the partition is
-	// assigned for the first time.
+	// assigned for the first time. Partitions that a topic gets when the group has
+	// read it already begin with their first record all the same.
 	AtEnd
 )
 

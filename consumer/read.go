@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 )
 
 // Read returns the records of a topic as a sequence. Records of one partition
 // come in offset order; between partitions there is no order.
+//
+// Partitions that the topic gets while it is read are read too, from their first
+// record wherever the others began: all they hold is new. With [FromTime] they begin
+// at that time.
 //
 // The sequence ends after the first error, which it yields with an empty
 // record; the end of ctx is such an error. Each loop over it is a new read.
@@ -42,7 +47,8 @@ func Read(ctx context.Context, src Source, topic string, opts ...ReadOption) ite
 }
 
 // reader is one loop over a [Read]. It owns the goroutines that fetch: one for
-// each partition when the read is live, one in all when it ends at the end.
+// each partition when the read is live, one in all when it ends at the end; and
+// one that looks for new partitions when a live read is of all.
 type reader struct {
 	src   Source
 	topic string
@@ -96,34 +102,95 @@ func (r *reader) read(ctx context.Context, yield func(record.Record, error) bool
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	start := func(lane []span) { wg.Go(func() { follow(ctx, lane, arrivals) }) }
 	for _, lane := range lanes {
-		wg.Go(func() { follow(ctx, lane, arrivals) })
+		start(lane)
 	}
-	for range lanes { // each lane says once that it is through
-		for {
-			var a arrival
-			select {
-			case a = <-arrivals:
-			case <-ctx.Done():
-				return fmt.Errorf("read topic %q: %w", r.topic, ctx.Err())
-			}
-			if a.err == errLaneEnd {
-				break
-			}
-			if a.err != nil {
-				return a.err
-			}
-			if more, err := a.yield(yield); err != nil || !more {
-				return err
-			}
-			if high, ok := behind[a.tp]; ok && a.next >= high {
-				if delete(behind, a.tp); len(behind) == 0 {
-					r.cfg.caughtUp()
-				}
+	var grown chan span
+	if !r.cfg.untilEnd && !r.cfg.one {
+		grown = make(chan span)
+		wg.Go(func() { r.watch(ctx, len(spans), grown, arrivals) })
+	}
+	for open := len(lanes); open > 0; { // each lane says once that it is through
+		var a arrival
+		select {
+		case a = <-arrivals:
+		case s := <-grown:
+			start([]span{s})
+			open++
+			continue
+		case <-ctx.Done():
+			return fmt.Errorf("read topic %q: %w", r.topic, ctx.Err())
+		}
+		if a.err == errLaneEnd {
+			open--
+			continue
+		}
+		if a.err != nil {
+			return a.err
+		}
+		if more, err := a.yield(yield); err != nil || !more {
+			return err
+		}
+		if high, ok := behind[a.tp]; ok && a.next >= high {
+			if delete(behind, a.tp); len(behind) == 0 {
+				r.cfg.caughtUp()
 			}
 		}
 	}
 	return nil
+}
+
+// growthInterval is how often a live read looks for partitions that its topic has got.
+const growthInterval = 500 * time.Millisecond
+
+// watch sends the partitions that the topic gets while it is read, until ctx ends.
+// That the number cannot be told is nothing to say: the lanes notice a lost topic.
+func (r *reader) watch(ctx context.Context, have int, grown chan<- span, out chan<- arrival) {
+	for pause(ctx, growthInterval) == nil {
+		n, err := r.src.Partitions(ctx, r.topic)
+		if err != nil {
+			continue
+		}
+		for ; have < n; have++ {
+			s, err := r.later(ctx, record.TopicPartition{Topic: r.topic, Partition: int32(have)})
+			if err != nil {
+				select {
+				case out <- arrival{err: place(s.tp, err)}:
+				case <-ctx.Done():
+				}
+				return
+			}
+			select {
+			case grown <- s:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// later is the span of a partition that came after the read began: from its start,
+// or where the time is that was asked for. An end or an offset was meant for those
+// that there were.
+func (r *reader) later(ctx context.Context, tp record.TopicPartition) (span, error) {
+	s := r.whole(tp)
+	s.oldest = true
+	if r.cfg.origin == originTime {
+		offset, ok, err := r.src.OffsetForTime(ctx, tp, r.cfg.time)
+		if err != nil {
+			return s, err
+		}
+		if ok {
+			s.pos = offset
+		}
+	}
+	return s, nil
+}
+
+// whole is the span of a partition from 0 on.
+func (r *reader) whole(tp record.TopicPartition) span {
+	return span{cursor: cursor{src: r.src, tp: tp, maxBytes: r.cfg.maxBytes, iso: r.cfg.iso}, end: record.NoOffset}
 }
 
 // errLaneEnd stands for the end of a lane in an arrival.
@@ -219,10 +286,7 @@ func (r *reader) spans(ctx context.Context) ([]span, error) {
 }
 
 func (r *reader) span(ctx context.Context, tp record.TopicPartition) (span, error) {
-	s := span{
-		cursor: cursor{src: r.src, tp: tp, maxBytes: r.cfg.maxBytes, iso: r.cfg.iso},
-		end:    record.NoOffset,
-	}
+	s := r.whole(tp)
 	start, high, err := r.src.Offsets(ctx, tp, r.cfg.iso)
 	if err != nil {
 		return s, place(tp, err)

@@ -26,6 +26,9 @@ type Config struct {
 	// that had its name before; 0 if this node knows of none. It must not wait. What a
 	// group has seen of a topic with a lower number counts no more. Default: always 0.
 	Made func(topic string) record.Offset
+	// TopicID returns the id of the topic that has the name now, the zero id if this
+	// node knows of none. It must not wait. Default: always the zero id.
+	TopicID func(topic string) record.TopicID
 	// SessionTimeout is for members that name none. Default 10 s.
 	SessionTimeout time.Duration
 	// OffsetsRetention is how long the offsets of a group without members are kept
@@ -60,7 +63,7 @@ const retryAfter = time.Second
 // Start begins to follow the partition.
 func Start(cfg Config) *Coordinator {
 	c := &Coordinator{
-		rules:  rules{partitions: cfg.Partitions, made: cfg.Made, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
+		rules:  rules{partitions: cfg.Partitions, made: cfg.Made, id: cfg.TopicID, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		state:  NewState(),
 		keep:   cmp.Or(cfg.OffsetsRetention, 7*24*time.Hour),

@@ -10,7 +10,8 @@ import (
 // rules are what decisions rest on besides the state.
 type rules struct {
 	partitions func(topic string) int
-	made       func(topic string) record.Offset // nil: 0
+	made       func(topic string) record.Offset  // nil: 0
+	id         func(topic string) record.TopicID // nil: the zero id
 	maxMembers int
 }
 

@@ -53,6 +53,13 @@
 // what it decides is not written. It refuses members that have heard of a later
 // generation, and committed offsets are looked up only after asking a quorum.
 //
+// # Topics that grow
+//
+// Heartbeats notice partitions that a topic has got since. The decision that gives
+// them to members commits their start too, so that no member begins behind records
+// that came after the group did. That holds as well when nobody was there as the topic
+// grew, as long as the group has offsets in it.
+//
 // # Transactions
 //
 // A transaction's offsets are pending until its coordinator settles them: then they
@@ -88,8 +95,9 @@
 //	                                           {"v":1,"topicID":"32 hex digits","offset":42,"metadata":"note"}
 //	{"k":"pending","g":"billing","pid":7}      {"v":1,"open":true,"epoch":3,"coordinator":0,"time":…,"offsets":[{"Topic":"orders","Partition":1,"Offset":42}]}
 //
-// topics are the numbers of partitions that the target was made for, and made says
-// of which topics of those names (Config.Made); session is
+// topics are the numbers of partitions that the target was made for, and those of
+// topics that nobody reads now and that have offsets; made says of which topics of
+// those names (Config.Made); session is
 // in milliseconds, 0 for the coordinator's default. Fields that are empty or
 // zero are left out of keys, so partition 0 has no p, and out of client,
 // instance, assignor and metadata.

@@ -33,7 +33,7 @@ func TestTheBytesOfEachRecord(t *testing.T) {
 		{`{"k":"member","g":"g","m":"a"}`, ""},
 		{`{"k":"owner","g":"g","t":"t"}`, ""},
 		{`{"k":"owner","g":"g","t":"t","p":1}`, ""},
-		{`{"k":"group","g":"g"}`, `{"v":1,"gen":2,"topics":{},"target":{}}`},
+		{`{"k":"group","g":"g"}`, `{"v":1,"gen":2,"topics":{"t":2},"target":{}}`},
 	}, got)
 	require.Nil(t, d.log[5].Value, "a tombstone has no value, not an empty one")
 }

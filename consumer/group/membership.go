@@ -202,6 +202,14 @@ func (d *decision) retarget() error {
 			}
 		}
 	}
+	for topic, had := range g.partitions {
+		if _, ok := partitions[topic]; !ok && g.committed(topic) { // it may be read again
+			partitions[topic] = had
+			if g.made[topic] > 0 {
+				made[topic] = g.made[topic]
+			}
+		}
+	}
 	target := assignNamed(g, subscriptions, partitions)
 	if maps.Equal(partitions, g.partitions) && maps.Equal(made, g.made) && maps.EqualFunc(target, g.target, slices.Equal) {
 		return nil
@@ -210,7 +218,48 @@ func (d *decision) retarget() error {
 	for id, tps := range target {
 		value.Target[id] = newByTopic(tps)
 	}
+	if err := d.begin(partitions, made); err != nil {
+		return err
+	}
 	return d.put(key{Kind: kindGroup}, value)
+}
+
+// begin commits the start of the partitions that topics have got since the group
+// has seen them. Their first records came after the group did, so no member may
+// begin behind them, whatever it would do where nothing is committed.
+func (d *decision) begin(partitions map[string]int, made map[string]record.Offset) error {
+	for _, topic := range slices.Sorted(maps.Keys(partitions)) {
+		had := d.group.partitions[topic]
+		if had == 0 || made[topic] != d.group.made[topic] {
+			continue // new to the group
+		}
+		value := offsetValue{V: formatVersion}
+		if d.id != nil {
+			value.TopicID = d.id(topic)
+		}
+		for p := int32(had); p < int32(partitions[topic]); p++ {
+			k := key{Kind: kindOffset, Group: d.name, Topic: topic, Partition: p}
+			if last, ok := d.group.offsets[k.topicPartition()]; ok && last.topic == value.TopicID {
+				continue
+			}
+			r, err := encode(d.now, k, value)
+			if err != nil {
+				return err
+			}
+			d.records = append(d.records, r)
+		}
+	}
+	return nil
+}
+
+// committed reports whether the group has an offset in a topic.
+func (g *groupState) committed(topic string) bool {
+	for tp := range g.offsets {
+		if tp.Topic == topic {
+			return true
+		}
+	}
+	return false
 }
 
 // assignNamed is [Assign] with the members in the order of their instances, or
@@ -255,10 +304,20 @@ func (d *decision) count(topic string) (n int, made record.Offset) {
 	return max(n, d.group.partitions[topic]), made
 }
 
-// grown reports whether a topic of the group has got partitions, or was made anew.
+// grown reports whether a topic that members read has got partitions, or was made anew.
 func (d *decision) grown() bool {
 	for topic, had := range d.group.partitions {
-		if n, made := d.count(topic); n != had || made != d.group.made[topic] {
+		if n, made := d.count(topic); (n != had || made != d.group.made[topic]) && d.group.reads(topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// reads reports whether a member reads a topic.
+func (g *groupState) reads(topic string) bool {
+	for _, m := range g.members {
+		if contains(m.topics, topic) {
 			return true
 		}
 	}

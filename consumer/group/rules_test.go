@@ -20,7 +20,8 @@ type desk struct {
 	*testing.T
 	state   *State
 	counts  map[string]int
-	made    record.Offset // of every topic
+	made    record.Offset  // of every topic
+	id      record.TopicID // of every topic
 	limit   int
 	rule    string          // of static members
 	written []record.Record // by the last request
@@ -34,7 +35,10 @@ func newDesk(t *testing.T, partitions int) *desk {
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func (d *desk) rules() rules {
-	return rules{partitions: func(topic string) int { return d.counts[topic] }, made: func(string) record.Offset { return d.made }, maxMembers: d.limit}
+	return rules{
+		partitions: func(topic string) int { return d.counts[topic] }, made: func(string) record.Offset { return d.made },
+		id: func(string) record.TopicID { return d.id }, maxMembers: d.limit,
+	}
 }
 
 func (d *desk) ask(req Request) (Response, error) {
@@ -294,6 +298,51 @@ func TestNewPartitionsAreTakenUp(t *testing.T) {
 	d.counts["t"] = 1 // a node that lags behind answers now
 	require.Equal(t, Response{Generation: 2, Assigned: tps(0, 1)}, d.beat("a", 2, 0, 1))
 	require.Empty(t, d.written)
+}
+
+func TestPartitionsThatComeLaterBeginAtTheirStartWhateverTheMembersWouldDo(t *testing.T) {
+	d := newDesk(t, 2)
+	d.made, d.id = 7, record.TopicID{1}
+	d.join("a")
+	require.Equal(t, record.NoOffset, d.committed(0), "where the group begins in what it finds is for its members to say")
+	d.must(commitOf("a", 1, 0, 5))
+
+	d.counts["t"] = 4
+	require.Equal(t, tps(0, 1, 2, 3), d.beat("a", 1, 0, 1).Assigned)
+	for p, want := range []record.Offset{5, record.NoOffset, 0, 0} {
+		require.Equal(t, want, d.committed(int32(p)), "partition %d", p)
+	}
+	require.Equal(t, d.id, d.state.Committed("g", tp("t", 3)).TopicID)
+
+	d.leave("a")
+	require.Empty(t, d.state.Members("g"))
+	d.counts["t"] = 6 // while nobody reads
+	d.join("b")
+	require.Equal(t, record.Offset(0), d.committed(5), "the group was there before")
+	d.must(commitOf("b", d.state.Generation("g"), 5, 9))
+	d.beat("b", d.state.Generation("g"), 0, 1, 2, 3, 4, 5)
+	require.Equal(t, record.Offset(9), d.committed(5))
+
+	d.counts["t"], d.made, d.id = 8, 9, record.TopicID{2} // it is another topic
+	d.beat("b", d.state.Generation("g"), 0, 1, 2, 3, 4, 5)
+	require.Equal(t, record.NoOffset, d.committed(7), "all of it is new to the group")
+}
+
+func TestATopicThatNobodyReadsIsRememberedWhileItHasOffsets(t *testing.T) {
+	d := newDesk(t, 1)
+	d.counts["u"] = 1
+	d.must(Request{Op: OpJoin, Member: "a", Topics: []string{"t", "u"}})
+	d.must(commitOf("a", 1, 0, 5))
+	d.leave("a")
+	require.Equal(t, map[string]int{"t": 1}, d.state.groups["g"].partitions)
+
+	d.must(Request{Op: OpJoin, Member: "b", Topics: []string{"u"}})
+	generation := d.state.Generation("g")
+	d.counts["t"] = 2
+	d.must(Request{Op: OpHeartbeat, Member: "b", Generation: generation, Owned: []record.TopicPartition{tp("u", 0)}})
+	require.Empty(t, d.written, "it concerns nobody")
+	d.must(Request{Op: OpJoin, Member: "b", Topics: []string{"t", "u"}})
+	require.Equal(t, record.Offset(0), d.committed(1))
 }
 
 func TestATopicMadeAnewMayHaveFewerPartitions(t *testing.T) {

@@ -23,7 +23,7 @@ func NewState() *State { return &State{groups: map[string]*groupState{}} }
 // groupState is one group. Its zero value is a group nobody has heard of.
 type groupState struct {
 	generation record.Generation
-	partitions map[string]int           // of each topic, as the target knows it
+	partitions map[string]int           // of each topic that is read, as the target knows it, or was and has offsets
 	made       map[string]record.Offset // the numbers of those topics, as far as they have one
 	target     Target
 	members    map[string]member
