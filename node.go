@@ -129,6 +129,22 @@ func (n *Node) CreateTopic(ctx context.Context, cfg TopicConfig) error {
 	return err
 }
 
+// AddPartitions makes a topic have total partitions, and waits, no longer than ctx,
+// until each has a leader. It may be called again with the same total. What is in the
+// topic stays where it is. Open producers, reads and groups take the new partitions in
+// within about a second; reads and groups from their first record on, wherever else
+// they began.
+//
+// With another number of partitions most keys have another partition, which ends the
+// order between the records of a key from before and from after. So a topic whose
+// newest records have keys is refused, with *RefusedError, unless MoveKeys is given.
+// Other errors: *InvalidTopicError when the topic has more partitions already,
+// *UnknownTopicError.
+func (n *Node) AddPartitions(ctx context.Context, topic string, total int, opts ...GrowOption) error {
+	_, err := n.cluster.AddPartitions(ctx, topic, total, opts...)
+	return err
+}
+
 // Produce writes one record and waits until it is on disk on a majority of the
 // partition's replicas. It is idempotent: retries inside never write twice. The
 // partition follows from the key; r.Topic is not used.

@@ -30,6 +30,8 @@ type (
 	TopicPartition = record.TopicPartition
 	// TopicConfig says what a topic is made of.
 	TopicConfig = cluster.TopicConfig
+	// GrowOption says how Node.AddPartitions may change a topic.
+	GrowOption = cluster.GrowOption
 	// TopicStatus is the state of a topic's partitions.
 	TopicStatus = cluster.TopicStatus
 	// ReplicaStatus is the state of a partition as one of its replicas sees it.
@@ -238,6 +240,11 @@ const (
 	CodecLZ4    = record.LZ4
 	CodecZstd   = record.Zstd
 )
+
+// MoveKeys lets AddPartitions change a topic whose records have keys, most of which
+// then have another partition. Who would rather stop than write on sets
+// ProducerConfig.RefuseGrowth.
+func MoveKeys() GrowOption { return cluster.MoveKeys() }
 
 // ByKey is the Partitioner that keeps the records of a key in one partition, the
 // one that Kafka's clients take, and spreads those without a key. The default.

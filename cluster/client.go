@@ -73,7 +73,12 @@ func (c *Client) Layout(ctx context.Context, topic string) (record.TopicID, int,
 // first: *record.UnknownTopicError when that is gone.
 func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
 	if meant, ok := c.means.get(topic); ok {
-		t, err := c.Topic(ctx, topic)
+		ctx, leave, err := c.enter(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer leave()
+		t, err := c.lookUp(ctx, topic)
 		if err == nil && t.ID != meant {
 			err = &record.UnknownTopicError{Topic: topic, Partition: -1}
 		}

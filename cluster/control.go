@@ -39,16 +39,17 @@ const (
 	opStep    = "step"
 	opKnows   = "knows" // answers when this node has folded the metadata so far
 	// To the leader of the metadata partition:
-	opSync         = "sync" // how far must one fold to know what is known now?
-	opCreateTopic  = "create-topic"
-	opDeleteTopic  = "delete-topic"
-	opReassign     = "reassign"
-	opMoves        = "moves"
-	opAddNode      = "add-node"
-	opDrain        = "drain-node"
-	opRemoveNode   = "remove-node"
-	opProducerIDs  = "producer-ids"
-	opProducerName = "producer-name"
+	opSync          = "sync" // how far must one fold to know what is known now?
+	opCreateTopic   = "create-topic"
+	opDeleteTopic   = "delete-topic"
+	opAddPartitions = "add-partitions"
+	opReassign      = "reassign"
+	opMoves         = "moves"
+	opAddNode       = "add-node"
+	opDrain         = "drain-node"
+	opRemoveNode    = "remove-node"
+	opProducerIDs   = "producer-ids"
+	opProducerName  = "producer-name"
 )
 
 // request is a control request; an op uses only some of its fields.
@@ -66,8 +67,9 @@ type request struct {
 	Version   int64          `json:"version,omitempty"` // of the assignment that a step is of
 	Upto      record.Offset  `json:"upto,omitempty"`    // fold the metadata to here first
 	Topic     *TopicConfig   `json:"topic,omitempty"`
-	NewID     record.TopicID `json:"newID"`          // of Topic
-	Time      int64          `json:"time,omitempty"` // ms since 1970
+	NewID     record.TopicID `json:"newID"`           // of Topic
+	Total     int            `json:"total,omitempty"` // partitions
+	Time      int64          `json:"time,omitempty"`  // ms since 1970
 	Group     *group.Request `json:"group,omitempty"`
 
 	Transaction *txn.Request   `json:"transaction,omitempty"`
@@ -180,7 +182,7 @@ func (n *Node) handleControl(ctx context.Context, _ string, body []byte, reply f
 // answerControl does what a request asks for.
 func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	switch req.Op {
-	case opSync, opCreateTopic, opDeleteTopic, opProducerIDs, opProducerName, opReassign, opMoves, opAddNode, opDrain, opRemoveNode:
+	case opSync, opCreateTopic, opDeleteTopic, opAddPartitions, opProducerIDs, opProducerName, opReassign, opMoves, opAddNode, opDrain, opRemoveNode:
 		return n.decide(ctx, req)
 	case opKnows:
 		return answer{}, n.learned(ctx, "follow the metadata", req.Upto)

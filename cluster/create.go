@@ -199,6 +199,10 @@ func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 			a.Topic = &t
 		case opDeleteTopic:
 			records, err = n.metadata.deleteTopic(req.Name, req.NewID)
+		case opAddPartitions:
+			var t Topic
+			t, records, err = n.metadata.addPartitions(req.Name, req.NewID, req.Total, n.metadata.members(NodeActive))
+			a.Topic = &t
 		case opReassign:
 			records, err = n.metadata.reassign(req.Moves)
 		case opAddNode:

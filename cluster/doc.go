@@ -9,6 +9,7 @@
 //	key               value (JSON; "v" is its version)
 //	node/ID           {"v":1,"state":"active"}, or "draining", or "removed"
 //	topic/NAME        {"v":1,"topic":{"config":{…},"id":"32 hex digits","placement":[["a","b"],…]}}
+//	topic/NAME        the same id, and a longer placement: the topic has got partitions
 //	topic/NAME        none: the topic is deleted
 //	partition/ID/N    {"v":1,"replicas":["a","b","d"],"from":["a","b"],"target":["d","b"],"version":2}
 //	producer-ids      {"v":1,"next":2000}

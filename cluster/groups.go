@@ -144,6 +144,10 @@ func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *grou
 			n.fold.View(func() { made = n.metadata.made[topic] })
 			return made
 		},
+		TopicID: func(topic string) record.TopicID {
+			t, _ := n.folded(topic)
+			return t.ID
+		},
 		OffsetsRetention: n.cfg.OffsetsRetention,
 		Logger:           n.cfg.Logger,
 	})

@@ -83,9 +83,9 @@ type (
 
 // news is what a record has changed, as far as a node acts on it.
 type news struct {
-	made, deleted *Topic
-	placed        *partitionKey // its assignment is another
-	nodes         bool
+	made, grown, deleted *Topic
+	placed               *partitionKey // its assignment is another
+	nodes                bool
 }
 
 // fold takes in one record.
@@ -107,6 +107,9 @@ func (m *metadata) fold(r record.Record) (*news, error) {
 	case strings.HasPrefix(key, keyTopic):
 		var v topicValue
 		if err = json.Unmarshal(r.Value, &v); err == nil {
+			if had, ok := m.topics[v.Topic.Name()]; ok && had.ID == v.Topic.ID && had.Partitions() <= v.Topic.Partitions() {
+				return m.foldGrown(had, v.Topic), nil
+			}
 			m.topics[v.Topic.Config.Name] = v.Topic
 			m.made[v.Topic.Config.Name] = r.Offset
 			for i, replicas := range v.Topic.Placement {
@@ -192,11 +195,7 @@ func (m *metadata) createTopic(cfg TopicConfig, id record.TopicID, nodes []strin
 	if err := cfg.check(len(nodes)); err != nil {
 		return Topic{}, nil, err
 	}
-	var existing [][]string
-	for _, a := range m.placed {
-		existing = append(existing, a.goal())
-	}
-	t := Topic{Config: cfg, ID: id, Placement: place(nodes, existing, cfg.Partitions, cfg.Replicas)}
+	t := Topic{Config: cfg, ID: id, Placement: place(nodes, m.goals(), cfg.Partitions, cfg.Replicas)}
 	r, err := metadataRecord(keyTopic+cfg.Name, topicValue{V: metadataVersion, Topic: t})
 	return t, []record.Record{r}, err
 }

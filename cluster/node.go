@@ -121,6 +121,9 @@ func (n *Node) apply(r record.Record) error {
 	case news.made != nil:
 		n.addTopic(*news.made, r.Offset)
 		nudge(n.placed)
+	case news.grown != nil:
+		n.addTopic(*news.grown, r.Offset)
+		nudge(n.placed)
 	case news.deleted != nil:
 		n.dropTopic(*news.deleted)
 		nudge(n.placed)

@@ -40,11 +40,13 @@ func (n *Node) dropTopic(t Topic) {
 	delete(n.table.byName, t.Name())
 }
 
+// addTopic adds the partitions of a topic that were decided on at an offset of the
+// metadata: all of a new one, or those that one has got.
 func (n *Node) addTopic(t Topic, at record.Offset) {
 	n.tabling.Lock()
 	defer n.tabling.Unlock()
-	for i, nodes := range t.Placement {
-		n.table.add(record.TopicPartition{Topic: t.Name(), Partition: int32(i)}, t.ID, nodes).made = at
+	for i := len(n.table.byName[t.Name()]); i < t.Partitions(); i++ {
+		n.table.add(t.part(i), t.ID, t.Placement[i]).made = at
 	}
 }
 
@@ -76,7 +78,7 @@ func (n *Node) find(ctx context.Context, tp record.TopicPartition) (*partition, 
 	p, err := n.known(tp)
 	if errors.Is(err, record.ErrUnknownTopic) {
 		if _, err = look(ctx, tp.Topic); err == nil {
-			p, err = n.known(tp)
+			p, err = n.existing(ctx, tp)
 		}
 	}
 	if err != nil {
