@@ -11,9 +11,11 @@
 //	   │
 //	   └── Append one batch, fenced by the epoch ── fold up to its end ── done
 //
-// Decisions are made one at a time, and the next one sees what the last one
-// wrote. When the fate of an append is unknown, the next Propose runs a Barrier
-// again: behind it the batch is either folded or gone for good.
+// Decisions are made one after the other, and the next one sees what the last one
+// wrote. Those of different keys, which wait while one is being written, are
+// written together: see [Fold.ProposeFor]. When the fate of an append is unknown,
+// the next Propose runs a Barrier again: behind it the batch is either folded or
+// gone for good.
 //
 // A leader that was replaced may not know it yet. Its appends are refused by
 // the epoch; a decision that writes nothing may rest on state that is as old as
@@ -68,7 +70,7 @@ type Config struct {
 }
 
 // Fold is a state machine over a partition. It owns one goroutine, which Start
-// starts and Close ends.
+// starts and Close ends, and one while decisions are written together.
 type Fold struct {
 	partition Partition
 	apply     func(record.Record) error
@@ -78,8 +80,9 @@ type Fold struct {
 	end  context.CancelFunc
 	wg   sync.WaitGroup
 
-	turn  chan struct{}      // capacity 1: held by the Propose in progress
-	epoch record.LeaderEpoch // in which the state is known to be complete, 0 for none; guarded by turn
+	waiters waiters            // decisions that nobody has begun with
+	turn    chan struct{}      // capacity 1: held by who makes decisions
+	epoch   record.LeaderEpoch // in which the state is known to be complete, 0 for none; guarded by turn
 
 	state sync.RWMutex // guards the caller's state, next and err
 	next  record.Offset
@@ -109,6 +112,7 @@ func Start(cfg Config) *Fold {
 // became of their append if that is known already. Idempotent.
 func (f *Fold) Close() {
 	f.end()
+	f.waiters.close()
 	f.wg.Wait()
 }
 

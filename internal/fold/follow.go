@@ -15,12 +15,15 @@ const (
 )
 
 // follow fetches and folds until Close or an error that ends the fold. It is
-// the fold's own goroutine, and alone writes next.
+// the fold's own goroutine.
 func (f *Fold) follow() {
 	var it record.Iterator
 	backoff := minBackoff
 	for f.life.Err() == nil {
-		fetched, err := f.partition.Fetch(f.life, f.next, fetchBytes)
+		f.state.RLock()
+		next := f.next
+		f.state.RUnlock()
+		fetched, err := f.partition.Fetch(f.life, next, fetchBytes)
 		if err == nil {
 			if err := f.fold(&it, fetched.Batches); err != nil {
 				f.stop(err)
@@ -36,7 +39,7 @@ func (f *Fold) follow() {
 			f.stop(err)
 			return
 		}
-		f.logger.Warn("fetch failed, trying again", "offset", f.next, "in", backoff, "err", err)
+		f.logger.Warn("fetch failed, trying again", "offset", next, "in", backoff, "err", err)
 		if !f.pause(backoff) {
 			return
 		}
@@ -46,8 +49,8 @@ func (f *Fold) follow() {
 
 // stop ends folding for good.
 func (f *Fold) stop(err error) {
-	f.logger.Error("folding stopped", "offset", f.next, "err", err)
 	f.state.Lock()
+	f.logger.Error("folding stopped", "offset", f.next, "err", err)
 	f.err = fmt.Errorf("fold stopped: %w", err)
 	f.state.Unlock()
 	f.advanced()
@@ -80,7 +83,28 @@ func (f *Fold) fold(it *record.Iterator, batches []record.Batch) error {
 	defer f.advanced()
 	f.state.Lock()
 	defer f.state.Unlock()
+	return f.take(it, batches)
+}
+
+// foldOwn folds a batch that this node has written, if it comes next: whoever has
+// proposed it need not wait until it is fetched.
+func (f *Fold) foldOwn(b record.Batch) {
+	f.state.Lock()
+	defer f.state.Unlock()
+	if f.err != nil || f.next != b.BaseOffset() {
+		return
+	}
+	defer f.advanced()
+	// A record that is not understood is met again by who follows, and stops it there.
+	_ = f.take(new(record.Iterator), []record.Batch{b})
+}
+
+// take folds what is not folded yet. f.state is held.
+func (f *Fold) take(it *record.Iterator, batches []record.Batch) error {
 	for _, b := range batches {
+		if b.NextOffset() <= f.next {
+			continue
+		}
 		if err := it.Reset(b); err != nil {
 			return err
 		}

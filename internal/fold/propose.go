@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -16,43 +17,108 @@ import (
 // error refuses and comes back as it is; no records means there is nothing to
 // write. epoch is the one this node leads in. When that is over before the records
 // are written and this node leads in the next one, as after the sleep of a quiet
-// partition, decide runs again.
+// partition, decide runs again. It never runs after Propose has returned.
 //
 // *[record.NotLeaderError], [record.ErrClosed] and an error of the fold that
 // came before decide ran mean that nothing was written. After decide ran, the
 // end of ctx or of the fold gives *[record.OutcomeUnknownError].
 func (f *Fold) Propose(ctx context.Context, decide func(epoch record.LeaderEpoch) ([]record.Record, error)) error {
-	release, err := f.take(ctx)
-	if err != nil {
-		return err
+	return f.ProposeFor(ctx, "", decide)
+}
+
+// ProposeFor is Propose for a decision that neither looks at nor writes anything but
+// what is key's, which is not "". It does not see what decisions about other keys are
+// about to write: those that wait together are written together.
+func (f *Fold) ProposeFor(ctx context.Context, key string, decide func(epoch record.LeaderEpoch) ([]record.Record, error)) error {
+	if f.life.Err() != nil {
+		return record.ErrClosed
 	}
-	defer release()
-	var end record.Offset
+	if ctx.Err() != nil { // a free turn must not win over it by chance
+		return ctx.Err()
+	}
+	p := &proposal{key: key, decide: decide, done: make(chan error, 1)}
+	f.waiters.add(p)
+	select {
+	case f.turn <- struct{}{}:
+	case err := <-p.done: // somebody took it along
+		return err
+	case <-ctx.Done():
+		return f.leave(p, ctx.Err())
+	case <-f.life.Done():
+		return f.leave(p, record.ErrClosed)
+	}
+	switch all := f.waiters.with(p); {
+	case len(all) == 0: // taken along, and through by now
+		<-f.turn
+		return <-p.done
+	case len(all) == 1:
+		f.write(ctx, all)
+		<-f.turn
+		return <-p.done
+	default: // nobody's ctx may end the others' wait
+		started := f.waiters.spawn(&f.wg, func() {
+			f.write(f.life, all)
+			<-f.turn
+		})
+		if !started {
+			finish(all, record.ErrClosed)
+			<-f.turn
+		}
+	}
+	select {
+	case err := <-p.done:
+		return err
+	case <-ctx.Done():
+		return f.leave(p, ctx.Err())
+	}
+}
+
+// leave ends the wait for p because of why.
+func (f *Fold) leave(p *proposal, why error) error {
+	f.waiters.remove(p)
+	decided := p.leave()
+	select {
+	case err := <-p.done: // a result beats the end of the wait
+		return err
+	default:
+	}
+	if decided {
+		return &record.OutcomeUnknownError{Err: why}
+	}
+	return why
+}
+
+// write decides on all, which are of different keys, and writes what they come to.
+// The turn is held.
+func (f *Fold) write(ctx context.Context, all []*proposal) {
 	for {
 		if err := f.catchUp(ctx); err != nil {
-			return err
+			finish(all, err)
+			return
 		}
 		epoch := f.epoch
-		records, err := f.decide(decide)
-		if err != nil || len(records) == 0 {
-			return err
+		records, left := f.decide(all)
+		if len(left) == 0 {
+			return
 		}
+		all = left
 		batch, err := build(records)
-		if err != nil {
-			return err
+		if err == nil {
+			err = f.append(ctx, batch)
 		}
-		if end, err = f.append(ctx, batch); err == nil {
-			break
+		if len(all) > 1 && errors.Is(err, record.ErrTooLarge) {
+			for i := range all {
+				f.write(ctx, all[i:i+1])
+			}
+			return
 		}
-		if now, e := f.partition.Leading(); e != nil || now == epoch || !errors.Is(err, record.ErrNotLeader) {
-			return err
+		now, follows := f.partition.Leading()
+		if err != nil && follows == nil && now != epoch && errors.Is(err, record.ErrNotLeader) {
+			continue
 		}
+		finish(all, err)
+		return
 	}
-	if err := f.Wait(ctx, end); err != nil {
-		f.epoch = 0 // the next decision must wait for these records too
-		return &record.OutcomeUnknownError{Err: fmt.Errorf("written, but not seen yet: %w", err)}
-	}
-	return nil
 }
 
 // Read runs fn under the read lock on a state that holds everything that was
@@ -70,24 +136,6 @@ func (f *Fold) Read(ctx context.Context, fn func()) error {
 	}
 	f.View(fn)
 	return nil
-}
-
-// take waits for this caller's turn.
-func (f *Fold) take(ctx context.Context) (release func(), err error) {
-	if f.life.Err() != nil {
-		return nil, record.ErrClosed
-	}
-	if ctx.Err() != nil { // a free turn must not win over it by chance
-		return nil, ctx.Err()
-	}
-	select {
-	case f.turn <- struct{}{}:
-		return func() { <-f.turn }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-f.life.Done():
-		return nil, record.ErrClosed
-	}
 }
 
 // catchUp makes sure that the state is complete in the epoch this node leads in.
@@ -114,14 +162,24 @@ func (f *Fold) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// decide runs the caller's decision, unless folding has stopped.
-func (f *Fold) decide(decide func(record.LeaderEpoch) ([]record.Record, error)) ([]record.Record, error) {
+// decide makes decisions, unless folding has stopped. It returns those that have
+// something to write, and all of that.
+func (f *Fold) decide(all []*proposal) (records []record.Record, left []*proposal) {
 	f.state.Lock()
 	defer f.state.Unlock()
 	if f.err != nil {
-		return nil, f.err
+		finish(all, f.err)
+		return nil, nil
 	}
-	return decide(f.epoch)
+	for _, p := range all {
+		rs, err := p.run(f.epoch)
+		if err != nil || len(rs) == 0 {
+			p.done <- err
+			continue
+		}
+		records, left = append(records, rs...), append(left, p)
+	}
+	return records, left
 }
 
 func build(records []record.Record) (record.Batch, error) {
@@ -134,21 +192,27 @@ func build(records []record.Record) (record.Batch, error) {
 	return b.Build(record.BatchOptions{})
 }
 
-// append appends a batch and returns the offset behind it. After an error the
-// next Propose starts with a barrier.
-func (f *Fold) append(ctx context.Context, b record.Batch) (end record.Offset, err error) {
-	count := record.Offset(b.Count())
-	ctx, cancel := f.bound(ctx)
+// append appends a batch and returns when it is folded. After an error the next
+// decision starts with a barrier.
+func (f *Fold) append(ctx context.Context, b record.Batch) error {
+	own := slices.Clone(b)
+	bounded, cancel := f.bound(ctx)
 	defer cancel()
-	appended, err := f.partition.Append(ctx, b, f.epoch)
-	if err == nil {
-		return appended.BaseOffset + count, nil
+	appended, err := f.partition.Append(bounded, b, f.epoch)
+	if err != nil {
+		f.epoch = 0
+		if bounded.Err() != nil && !errors.Is(err, record.ErrOutcomeUnknown) && !errors.Is(err, record.ErrNotLeader) {
+			err = &record.OutcomeUnknownError{Err: f.orClosed(err)}
+		}
+		return err
 	}
-	f.epoch = 0
-	if ctx.Err() != nil && !errors.Is(err, record.ErrOutcomeUnknown) && !errors.Is(err, record.ErrNotLeader) {
-		err = &record.OutcomeUnknownError{Err: f.orClosed(err)}
+	own.Stamp(appended.BaseOffset, appended.LeaderEpoch)
+	f.foldOwn(own)
+	if err := f.Wait(ctx, own.NextOffset()); err != nil {
+		f.epoch = 0 // the next decision must wait for these records too
+		return &record.OutcomeUnknownError{Err: fmt.Errorf("written, but not seen yet: %w", err)}
 	}
-	return 0, err
+	return nil
 }
 
 // bound returns a context that ends with ctx or with the fold.

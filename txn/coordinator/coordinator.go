@@ -134,7 +134,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 	for {
 		var epoch record.LeaderEpoch // in which it was decided
 		wrote := false
-		err = c.fold.Propose(ctx, func(e record.LeaderEpoch) ([]record.Record, error) {
+		err = c.fold.ProposeFor(ctx, id, func(e record.LeaderEpoch) ([]record.Record, error) {
 			now := time.Now()
 			next, a, err := c.state.decide(id, req, fresh, now)
 			epoch, answer, prepared, wrote = e, a, next != nil && next.Status.prepared(), next != nil

@@ -94,7 +94,7 @@ func (c *Coordinator) carryOnce(id string) (done bool, err error) {
 	var t *transaction
 	var epoch record.LeaderEpoch
 	// A decision, though it writes nothing: a new leader must have caught up.
-	err = c.fold.Propose(c.life, func(e record.LeaderEpoch) ([]record.Record, error) {
+	err = c.fold.ProposeFor(c.life, id, func(e record.LeaderEpoch) ([]record.Record, error) {
 		t, epoch = c.state.transactions[id], e
 		return nil, nil
 	})
@@ -117,7 +117,7 @@ func (c *Coordinator) completed(id string, who Response) error {
 	defer func() { c.giveBack(fresh) }()
 	for {
 		used := false
-		err := c.fold.Propose(c.life, func(record.LeaderEpoch) ([]record.Record, error) {
+		err := c.fold.ProposeFor(c.life, id, func(record.LeaderEpoch) ([]record.Record, error) {
 			now := time.Now()
 			next, err := c.state.complete(id, who, fresh, now)
 			if err != nil || next == nil {

@@ -32,7 +32,8 @@ func NewQuorum() *Quorum {
 type Node struct {
 	Q        *Quorum
 	Believes record.LeaderEpoch // leads in this epoch, as far as it knows; 0 if it does not
-	Held     bool               // fetches wait, as on a node that lags
+	Held     bool               // fetches wait, and the answers to appends, as on a node that lags
+	Gate     chan struct{}      // appends wait for it, if there is one, before they are written
 	Refetch  bool               // answers begin one batch below what was asked for
 	Fetches  int
 	Barriers int
@@ -130,19 +131,34 @@ func (n *Node) fetch(from record.Offset) (record.Fetched, error) {
 }
 
 // Append implements fold.Partition.
-func (n *Node) Append(_ context.Context, b record.Batch, epoch record.LeaderEpoch) (record.Appended, error) {
+func (n *Node) Append(ctx context.Context, b record.Batch, epoch record.LeaderEpoch) (record.Appended, error) {
+	n.Q.Lock()
+	gate := n.Gate
+	n.Q.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	a, held, err := n.append(b, epoch)
+	if held && err == nil {
+		<-ctx.Done()
+		return record.Appended{}, &record.OutcomeUnknownError{Err: ctx.Err()}
+	}
+	return a, err
+}
+
+func (n *Node) append(b record.Batch, epoch record.LeaderEpoch) (a record.Appended, held bool, err error) {
 	q := n.Q
 	q.Lock()
 	defer q.Unlock()
 	if n.FailAppend != nil {
 		if err := n.FailAppend(func() { q.Write(b) }); err != nil {
-			return record.Appended{}, err
+			return a, false, err
 		}
 	}
 	if q.Leader != n || epoch != q.Epoch {
-		return record.Appended{}, &record.NotLeaderError{}
+		return a, false, &record.NotLeaderError{}
 	}
-	return record.Appended{BaseOffset: q.Write(b), LeaderEpoch: epoch}, nil
+	return record.Appended{BaseOffset: q.Write(b), LeaderEpoch: epoch}, n.Held, nil
 }
 
 // Barrier implements fold.Partition.
