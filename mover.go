@@ -3,18 +3,25 @@ package quorumlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/quorumlog/quorumlog/cluster"
+	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/txn/coordinator"
 )
+
+var _ consumer.AtomicMover = mover{}
 
 // mover makes the topics for records that groups move, and appends them.
 type mover struct {
 	cluster  *cluster.Node
 	producer *producer.Producer
 	defaults TopicConfig
+	atomic   *clients
 }
 
 // EnsureTopic makes a topic like those made on first use, which keeps everything.
@@ -41,4 +48,25 @@ func (m mover) HasTopic(name string) bool {
 func (m mover) Send(ctx context.Context, r record.Record) (record.TopicPartition, record.Offset, error) {
 	res, err := m.producer.Send(ctx, r)
 	return record.TopicPartition{Topic: res.Topic, Partition: res.Partition}, res.Offset, err
+}
+
+// Move appends the record and stores the group's offsets in one transaction.
+func (m mover) Move(ctx context.Context, r record.Record, name string, req group.Request) (record.TopicPartition, record.Offset, error) {
+	var res producer.Result
+	lost := false
+	err := m.atomic.do(ctx, func(tx *Tx) error {
+		if err := tx.Pend(name, req); err != nil { // a member that has lost its partition writes nothing
+			lost = errors.Is(err, record.ErrFenced)
+			return err
+		}
+		return tx.SendAsync(r, func(to producer.Result, _ error) { res = to })
+	})
+	switch {
+	case err == nil:
+		return record.TopicPartition{Topic: res.Topic, Partition: res.Partition}, res.Offset, nil
+	case lost, errors.Is(err, record.ErrOutcomeUnknown):
+	case errors.Is(err, record.ErrFenced), errors.Is(err, coordinator.ErrEnded): // the transaction was, as when it took too long: another may do better
+		err = fmt.Errorf("%w: %v", record.ErrUnreachable, err)
+	}
+	return record.TopicPartition{}, record.NoOffset, err
 }

@@ -92,7 +92,8 @@ func open(h *home, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close(), endpoint.Close(), h.Close())
 	}
-	n := &Node{cluster: c, producer: p, home: h, endpoint: endpoint, mover: mover{c, p, cfg.Defaults}}
+	n := &Node{cluster: c, producer: p, home: h, endpoint: endpoint}
+	n.mover = mover{c, p, cfg.Defaults, &n.atomic}
 	n.atomic.node, n.atomic.open = cfg.ID, func(id string) (*txn.Client, error) { return n.Txn(id, TxnConfig{}) }
 	return n, nil
 }

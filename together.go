@@ -70,8 +70,8 @@ func (n *Node) inOnePartition(ctx context.Context, records []Record) (bool, erro
 	return true, nil
 }
 
-// clients are the transactional clients behind ProduceAll: as many as calls are
-// under way at once. Their ids are those of the node, so that what a node has left
+// clients are the transactional clients behind ProduceAll, and behind the moves of
+// groups: as many as calls are under way at once. Their ids are those of the node, so that what a node has left
 // open when it died ends when it is back.
 type clients struct {
 	open func(id string) (*txn.Client, error)
@@ -83,13 +83,20 @@ type clients struct {
 	idle   []*txn.Client
 }
 
+// do runs a transaction. A client whose id was taken away is not used again, and is
+// no reason to give up: with another one it may go well.
 func (c *clients) do(ctx context.Context, fn func(tx *Tx) error) error {
 	client, err := c.take()
 	if err != nil {
 		return err
 	}
 	err = client.Do(ctx, fn)
-	c.giveBack(client)
+	switch taken := client.Fenced(); {
+	case taken == nil:
+		c.giveBack(client)
+	case err != nil && !errors.Is(err, ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %v", record.ErrUnreachable, taken)
+	}
 	return err
 }
 

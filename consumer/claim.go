@@ -35,6 +35,7 @@ type claim struct {
 	stored   record.Offset // as far as one went; NoOffset before the first Run
 	keysRead bool          // the retry topics were read since it was granted; guarded by keys.mu
 	fenced   bool          // the coordinator refuses its commits
+	doubt    atomic.Int64  // offset behind the record of which it is not known whether it was moved; 0 for none
 
 	era    int                // counts the calls of Seek
 	seek   record.Offset      // where the feed is to go on; NoOffset unless Seek was called

@@ -58,8 +58,12 @@
 // [PanicError]. With one, the record is tried again in place, moved through retry
 // topics with growing delays, and at last to the dead letters, where
 // [DeadLetters] lists it, sends it back or drops it. [Permanent] goes there at once.
-// A record is appended where it goes before it is committed where it was: a crash
-// between the two can only repeat it. A transaction does not cover the move yet.
+// The record's copy and the offset behind it are one transaction: whenever the process
+// dies, the record is moved once. A record that is to be moved therefore waits until
+// those in front of it in its partition are finished; nobody waits for it. Only where
+// offsets are not committed behind the handler ([OnReceipt], [ByHand]), or with a
+// [Mover] that has no transactions, the copy comes first and the commit later: a crash
+// between the two repeats the move and loses nothing.
 //
 // # What is running
 //

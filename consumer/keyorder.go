@@ -72,6 +72,13 @@ func (k *keys) stageOf(ctx context.Context, c *claim, id keyID, stage int) (int,
 	return first(), nil
 }
 
+// unread has the topics read again before the next record of a claim.
+func (k *keys) unread(c *claim) {
+	k.mu <- struct{}{}
+	defer func() { <-k.mu }()
+	c.keysRead = false
+}
+
 // moved notes that this member has moved a record of the key to a stage.
 func (k *keys) moved(id keyID, stage int, tp record.TopicPartition, offset record.Offset) {
 	k.mu <- struct{}{}
@@ -128,9 +135,10 @@ func (k *keys) refresh(ctx context.Context) error {
 }
 
 // scan reads one partition of a retry topic from where it was read last, or
-// from what is committed, to its end.
+// from what is committed, to its end. A move that the group knows to be committed
+// may be open there for a moment yet; so what is open counts, too.
 func (k *keys) scan(ctx context.Context, tp record.TopicPartition, committed record.Offset) error {
-	start, high, err := k.g.src.Offsets(ctx, tp, k.g.cfg.Isolation)
+	start, high, err := k.g.src.Offsets(ctx, tp, record.ReadUncommitted)
 	if err != nil {
 		return err
 	}
@@ -138,7 +146,7 @@ func (k *keys) scan(ctx context.Context, tp record.TopicPartition, committed rec
 	if from >= high {
 		return nil
 	}
-	for r, err := range Read(ctx, k.g.src, tp.Topic, Partition(tp.Partition), FromOffset(from), UntilEnd(), Isolation(k.g.cfg.Isolation)) {
+	for r, err := range Read(ctx, k.g.src, tp.Topic, Partition(tp.Partition), FromOffset(from), UntilEnd(), Isolation(record.ReadUncommitted)) {
 		if err != nil {
 			return err
 		}

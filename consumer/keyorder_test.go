@@ -89,11 +89,17 @@ func TestTheNextOwnerKnowsTheKeysThatAreTriedAgain(t *testing.T) {
 // Whatever fails how often, and whoever handles it: of each key, what succeeds
 // does so in order.
 func TestNoUpdateOvertakesAnEarlierOneUnderFailuresAndMoves(t *testing.T) {
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprint("in one step ", atomic), func(t *testing.T) { failAndMove(t, atomic) })
+	}
+}
+
+func failAndMove(t *testing.T, atomic bool) {
 	random := seed(t)
 	synctest.Test(t, func(t *testing.T) {
 		const partitions, keys, perKey = 3, 8, 12
-		w, c := newRetryWorld(t, partitions, 3)
-		coord := newBuilt(t, w.memory)
+		o := newOffice(t, partitions, 3)
+		w, c := o.world, o.carrier
 		var mu sync.Mutex
 		succeeded := map[string][]int{}
 		intN := func(n int) int {
@@ -101,9 +107,22 @@ func TestNoUpdateOvertakesAnEarlierOneUnderFailuresAndMoves(t *testing.T) {
 			defer mu.Unlock()
 			return random.IntN(n)
 		}
+		o.fate = func(int, record.Record) fate {
+			switch intN(10) {
+			case 0:
+				return fate{late: time.Duration(intN(5000)) * time.Millisecond, abort: intN(2) == 0}
+			case 1:
+				return fate{refuse: record.ErrUnreachable}
+			}
+			return fate{hold: time.Duration(intN(50)) * time.Millisecond}
+		}
+		var mover Mover = c
+		if atomic {
+			mover = o.notary
+		}
 		hire := func(workers int) *mortal {
-			g, err := Join(t.Context(), w.memory, coord, "billing", []string{"orders"}, Config{
-				Workers: workers, Mover: c, MaxPollBytes: 300,
+			g, err := Join(t.Context(), w.memory, o.coord, "billing", []string{"orders"}, Config{
+				Workers: workers, Mover: mover, MaxPollBytes: 300,
 				Retry: RetryPolicy{InPlace: 1, Delays: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}, KeyOrder: true},
 			})
 			require.NoError(t, err)

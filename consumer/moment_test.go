@@ -23,7 +23,13 @@ type mortal struct {
 // live joins over a link that can be cut and runs with the handler.
 func (w *world) live(cfg Config, handle func(m *mortal, r record.Record) error) *mortal {
 	w.Helper()
-	link := &link{Coordinator: w.coordinator}
+	return w.liveAt(w.coordinator, cfg, handle)
+}
+
+// liveAt is live with another coordinator.
+func (w *world) liveAt(coord Coordinator, cfg Config, handle func(m *mortal, r record.Record) error) *mortal {
+	w.Helper()
+	link := &link{Coordinator: coord}
 	g, err := Join(w.Context(), w.memory, link, "billing", []string{"orders"}, cfg)
 	require.NoError(w, err)
 	ctx, stop := context.WithCancel(w.Context())

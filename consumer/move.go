@@ -81,7 +81,7 @@ func (r *runner) deal(l *lane, rec *record.Record) (verdict, bool) {
 	}
 	v, done := r.attempt(l, rec)
 	if done {
-		l.tries, l.failed = 0, time.Time{}
+		l.forget()
 	}
 	return v, done
 }
@@ -97,7 +97,17 @@ func (r *runner) stopped(err error) error {
 
 // attempt is deal under a policy.
 func (r *runner) attempt(l *lane, rec *record.Record) (verdict, bool) {
-	s := r.g.stages
+	s, c := r.g.stages, l.win.claim
+	if c.doubt.Load() == int64(rec.Offset)+1 { // perhaps since a Run before
+		if moved, err := r.wasMoved(c, rec); err != nil {
+			return verdict{err: r.stopped(err)}, false
+		} else if moved {
+			return verdict{}, true
+		}
+	}
+	if l.moving != nil {
+		return r.moveOn(l, rec)
+	}
 	stage, moved := s.entered[rec.Topic]
 	seen := *rec
 	f := Failure{Group: s.group, Origin: rec.TopicPartition(), Offset: rec.Offset, Time: rec.Time}
@@ -111,13 +121,13 @@ func (r *runner) attempt(l *lane, rec *record.Record) (verdict, bool) {
 		}
 	}
 	if s.policy.KeyOrder && rec.Key != nil {
-		behind, err := r.g.keys.stageOf(r.ctx, l.win.claim, keyOf(&f, rec.Key), stage)
+		behind, err := r.g.keys.stageOf(r.ctx, c, keyOf(&f, rec.Key), stage)
 		if err != nil {
 			return verdict{err: r.stopped(err)}, false
 		}
 		if behind > 0 {
 			f.Cause, f.Reason = CauseOrder, "an earlier record of the key is being tried again"
-			return r.moveTo(rec, &f, behind)
+			return r.moveTo(l, rec, f, behind)
 		}
 	}
 	err := guard(r.ctx, &seen, r.handle)
@@ -155,49 +165,81 @@ func (r *runner) failed(l *lane, rec *record.Record, f *Failure, stage int, err 
 	if action == DeadLetter {
 		stage = len(policy.Delays)
 	}
-	return r.moveTo(rec, f, stage+1)
+	return r.moveTo(l, rec, *f, stage+1)
 }
 
-// moveTo moves a record to a stage, or behind the last one to the dead letters.
-func (r *runner) moveTo(rec *record.Record, f *Failure, stage int) (verdict, bool) {
-	topic, delay := r.g.stages.next(stage - 1)
-	now := time.Now()
-	if f.Due = (time.Time{}); delay > 0 {
-		f.Due = now.Add(delay)
-	}
-	tp, offset, err := r.move(f.put(*rec, topic, now))
-	if err != nil {
-		err = fmt.Errorf("move offset %d of %v to %s: %w", rec.Offset, rec.TopicPartition(), topic, err)
-		return verdict{err: r.stopped(err)}, false
-	}
-	r.g.logger.Warn("record moved", "partition", rec.TopicPartition(), "offset", rec.Offset, "to", topic, "cause", f.Cause, "reason", f.Reason)
-	if r.g.stages.policy.KeyOrder && rec.Key != nil && topic != DeadLetterTopic(r.g.name) {
-		r.g.keys.moved(keyOf(f, rec.Key), stage, tp, offset)
-	}
-	return verdict{}, true
+// moving is a move that is decided on and not done.
+type moving struct {
+	failure Failure
+	stage   int       // behind the last one: the dead letters
+	tries   int       // that have failed
+	since   time.Time // when the first one began
 }
 
 // moveTimeout is how long a record is tried to be moved before Run returns.
 const moveTimeout = 2 * time.Minute
 
-// move appends a record to where it goes. It returns nil when a quorum holds it;
+// moveTo moves a record to a stage, or behind the last one to the dead letters.
+func (r *runner) moveTo(l *lane, rec *record.Record, f Failure, stage int) (verdict, bool) {
+	l.moving = &moving{failure: f, stage: stage}
+	return r.moveOn(l, rec)
+}
+
+// moveOn tries to do the lane's move. Between two tries the lane keeps no worker,
+// and may be left behind by a seek or the loss of its partition.
+func (r *runner) moveOn(l *lane, rec *record.Record) (verdict, bool) {
+	m, s := l.moving, r.g.stages
+	topic, delay := s.next(m.stage - 1)
+	now := time.Now()
+	if m.failure.Due = (time.Time{}); delay > 0 {
+		m.failure.Due = now.Add(delay)
+	}
+	if m.since.IsZero() {
+		m.since = now
+	}
+	out := m.failure.put(*rec, topic, now)
+	var tp record.TopicPartition
+	var offset record.Offset
+	var err error
+	if r.atomic != nil {
+		tp, offset, err = r.moveAndCommit(l.win.claim, rec, out)
+	} else {
+		tp, offset, err = r.move(out)
+	}
+	switch {
+	case err == nil:
+		r.g.logger.Warn("record moved", "partition", rec.TopicPartition(), "offset", rec.Offset, "to", topic, "cause", m.failure.Cause, "reason", m.failure.Reason)
+		if r.g.keys != nil && rec.Key != nil && topic != DeadLetterTopic(s.group) {
+			r.g.keys.moved(keyOf(&m.failure, rec.Key), m.stage, tp, offset)
+		}
+		return verdict{}, true
+	case errors.Is(err, errBehind):
+		m.since = time.Time{}
+		return verdict{behind: true}, false
+	}
+	m.tries++
+	wait := s.policy.backoff(m.tries)
+	left := moveTimeout - time.Since(m.since)
+	switch {
+	case errors.Is(err, record.ErrFenced) && r.atomic != nil: // lost: the session is about to hear, and then nobody tries again
+		signal(r.g.nudge)
+		wait = r.g.cfg.HeartbeatInterval
+	case !mayPass(err), errors.Is(err, record.ErrClosed):
+		left = 0
+	}
+	if left <= 0 || r.ctx.Err() != nil {
+		err = fmt.Errorf("move offset %d of %v to %s: %w", rec.Offset, rec.TopicPartition(), topic, err)
+		return verdict{err: r.stopped(err)}, false
+	}
+	r.g.logger.Warn("record could not be moved, trying again", "partition", rec.TopicPartition(), "offset", rec.Offset, "to", topic, "err", err)
+	return verdict{wait: min(wait, left)}, false
+}
+
+// move appends a record to where it goes. When it returns nil a quorum holds it;
 // only then does the record count as finished where it was, and is committed
-// there. A crash between the two repeats the move and loses nothing. Where the
-// append and the commit are to be one transaction, it is to be made here.
+// there. A crash between the two repeats the move and loses nothing.
 func (r *runner) move(rec record.Record) (record.TopicPartition, record.Offset, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, moveTimeout)
 	defer cancel()
-	for n := 1; ; n++ {
-		tp, offset, err := r.g.cfg.Mover.Send(ctx, rec)
-		if err == nil {
-			return tp, offset, nil
-		}
-		if !mayPass(err) || errors.Is(err, record.ErrClosed) || ctx.Err() != nil {
-			return tp, offset, err
-		}
-		r.g.logger.Warn("record could not be moved, trying again", "to", rec.Topic, "err", err)
-		if pause(ctx, r.g.stages.policy.backoff(n)) != nil {
-			return tp, offset, err
-		}
-	}
+	return r.g.cfg.Mover.Send(ctx, rec)
 }

@@ -44,7 +44,8 @@ func (g *Group) setPaused(tps []record.TopicPartition, paused bool) {
 // Seek moves the group's position in a partition, which this member must own:
 // the next record that Poll or Run hands out is the first at offset or behind
 // it. Records under way are finished, but do not count. The offset is committed,
-// even when that goes back, so that the group goes on there whatever happens.
+// even when that goes back, so that the group goes on there whatever happens; for
+// that, Seek waits for a transaction that has an offset of the partition.
 //
 // *[record.FencedError] when the partition is not owned. An offset outside the
 // log is dealt with as a committed one would be. Seek must not be called in

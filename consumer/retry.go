@@ -24,10 +24,13 @@ import (
 // [Permanent] marks, and one whose handler panics, goes to the dead letters at
 // once. A failure that ctx of Run caused is none.
 //
-// A record is moved by appending it to its new topic, which a quorum must hold,
-// and then committing behind it: a crash between the two repeats the record and
-// its move, and loses neither. [FailureOf] names its origin, by which a repeated
-// one can be told.
+// A record is moved once, whatever dies when: its copy and the offset behind it are
+// one transaction. It waits until the records in front of it in its partition are
+// finished, so a slow handler delays the moves behind it, but no other handler. With
+// [OnReceipt] and [ByHand], and with a [Mover] that is no [AtomicMover], the record is
+// appended to its new topic first and committed behind later: a crash between the two
+// repeats the record and its move, and loses neither. [FailureOf] names its origin, by
+// which a repeated one can be told.
 type RetryPolicy struct {
 	// InPlace is how often a record is tried again where it is. Default 0.
 	InPlace int

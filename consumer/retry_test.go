@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,10 +100,12 @@ func (d *diary) note(r record.Record) {
 	d.lines = append(d.lines, fmt.Sprintf("%v %s", time.Since(d.start).Round(time.Millisecond), r.Value))
 }
 
-func (d *diary) text() string {
+func (d *diary) text() string { return strings.Join(d.noted(), ", ") }
+
+func (d *diary) noted() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return strings.Join(d.lines, ", ")
+	return slices.Clone(d.lines)
 }
 
 var errBusy = errors.New("busy")

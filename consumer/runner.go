@@ -26,6 +26,8 @@ type runner struct {
 	ctx    context.Context // of the handlers
 	store  context.Context // of commits and moves; ends a session timeout after ctx
 
+	atomic AtomicMover // nil: append, then commit
+
 	wg       sync.WaitGroup
 	ready    []*lane
 	waiting  map[*lane]bool // their timers are to be stopped
@@ -43,7 +45,7 @@ type runner struct {
 
 func newRunner(ctx, store context.Context, g *Group, handle Handler) *runner {
 	return &runner{
-		g: g, handle: handle, ctx: ctx, store: store,
+		g: g, handle: handle, ctx: ctx, store: store, atomic: g.atomicMover(),
 		waiting: map[*lane]bool{}, serving: map[*lane]*progress{},
 		work:  sync.NewCond(&g.mu),
 		dirty: make(chan struct{}, 1), endCommit: make(chan struct{}), ended: make(chan struct{}),
@@ -305,8 +307,9 @@ func (r *runner) next() *lane {
 
 // verdict is why a worker leaves a lane.
 type verdict struct {
-	wait time.Duration // > 0: the record in front is tried again so much later
-	err  error         // the run is to end
+	wait   time.Duration // > 0: the record in front is tried again so much later
+	behind bool          // the record in front is to be moved when those before it are finished
+	err    error         // the run is to end
 }
 
 // serve handles the records of a piece until one is to wait, the claim may not
@@ -352,7 +355,8 @@ func (r *runner) served(l *lane, at int, v verdict) {
 	delete(r.serving, l)
 	switch p := &l.pieces[0]; {
 	case p.in.dropped.Load():
-		l.tries, l.failed = 0, time.Time{}
+		l.forget()
+		v.behind = false
 		l.pieces = slices.DeleteFunc(l.pieces, func(p piece) bool { return p.in.dropped.Load() })
 	case at == p.to:
 		l.pieces = l.pieces[1:]
@@ -365,9 +369,12 @@ func (r *runner) served(l *lane, at int, v verdict) {
 		l.state = laneIdle
 	case v.wait > 0 && !r.stopping:
 		r.wait(l, v.wait)
+	case v.behind:
+		w.stayBehind(l)
 	default:
 		r.resume(l)
 	}
+	r.wakeHead(w)
 	if v.err != nil {
 		r.halt(v.err)
 	}

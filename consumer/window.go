@@ -20,6 +20,8 @@ type window struct {
 	bytes   int       // of their keys, values and headers, by the averages of their batches
 	running int       // lanes with a worker on them
 	turn    int       // lane for the next record without a key
+
+	behind map[*record.Record]*lane // lanes that wait until their record is the first unfinished one
 }
 
 // flight is a batch on its way through the lanes.
@@ -42,6 +44,7 @@ type lane struct {
 
 	tries  int           // of the record in front, so far; the worker's
 	failed time.Time     // when it failed first; the worker's
+	moving *moving       // its move, if that is all there is left to do; the worker's
 	begun  atomic.Uint64 // counts the records begun; read without the lock
 }
 
@@ -52,6 +55,7 @@ const (
 	laneReady                    // in the queue of the workers
 	laneRunning                  // a worker is on it
 	laneWaiting                  // for its timer
+	laneBehind                   // its record is to be moved, when those in front are finished
 	laneParked                   // its claim is paused or not wanted
 )
 
@@ -72,7 +76,7 @@ const (
 
 // newWindow returns an empty window.
 func newWindow(c *claim, workers int) *window {
-	w := &window{claim: c}
+	w := &window{claim: c, behind: map[*record.Record]*lane{}}
 	n := 1
 	if workers > 1 {
 		n = workers * lanesPerWorker
@@ -216,15 +220,19 @@ func (w *window) drop() {
 		if l.state == laneRunning {
 			continue // its worker finds out
 		}
-		l.tries, l.failed = 0, time.Time{}
+		l.forget()
 		l.pieces = nil
 		if l.state != laneReady {
 			l.stopWaiting()
 			l.state = laneIdle
 		}
 	}
+	clear(w.behind)
 	w.flight, w.records, w.bytes = nil, 0, 0
 }
+
+// forget forgets what the worker knew of the record in front.
+func (l *lane) forget() { l.tries, l.failed, l.moving = 0, time.Time{}, nil }
 
 func (l *lane) stopWaiting() {
 	if l.timer != nil {

@@ -253,8 +253,9 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { stop(); cancel() }
 }
 
-// isFenced returns why the client is of no use any more, or nil.
-func (c *Client) isFenced() error {
+// Fenced returns why the client is of no use any more: another one has taken its
+// transactional id. nil while none has.
+func (c *Client) Fenced() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fenced

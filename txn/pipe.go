@@ -41,8 +41,8 @@ func Pipe(ctx context.Context, from *consumer.Group, to *Client, step func(tx *T
 		case err == nil:
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case to.isFenced() != nil:
-			return to.isFenced()
+		case to.Fenced() != nil:
+			return to.Fenced()
 		case errors.Is(err, record.ErrClosed):
 			return err
 		default: // aborted, or unknown: that must be settled before the next batch

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/txn/coordinator"
@@ -31,13 +32,21 @@ type Tx struct {
 // in the producer's buffer; a failure later on fails the transaction, and all calls
 // from then on.
 func (tx *Tx) Send(r record.Record) error {
+	return tx.SendAsync(r, func(producer.Result, error) {})
+}
+
+// SendAsync is Send that tells where the record is: done is called, as that of
+// producer.Producer.SendAsync, before Commit returns, unless SendAsync has failed
+// at once.
+func (tx *Tx) SendAsync(r record.Record, done func(producer.Result, error)) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
-	tx.client.producer.SendAsync(tx.ctx, r, func(_ producer.Result, err error) {
+	tx.client.producer.SendAsync(tx.ctx, r, func(res producer.Result, err error) {
 		if err != nil {
 			tx.fail(err)
 		}
+		done(res, err)
 	})
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -66,31 +75,36 @@ func (tx *Tx) consuming(g *consumer.Group, b consumer.Batch) (pend func() error,
 	}
 	req, ended, err := g.Transact(b)
 	if err != nil {
-		return nil, tx.notConsumed(g, err)
+		return nil, tx.notConsumed(g.Name(), err)
 	}
 	tx.mu.Lock()
 	tx.ended = append(tx.ended, ended)
 	tx.mu.Unlock()
-	req.Producer, req.Epoch = tx.who.Producer, tx.who.Epoch
-	return func() error {
-		if err := tx.usable(); err != nil {
-			return err
-		}
-		ctx, cancel := tx.client.bound(tx.ctx)
-		defer cancel()
-		err := tx.client.members.add(ctx, nil, g.Name())
-		if err == nil {
-			_, err = tx.client.cluster.Group(ctx, g.Name(), req)
-		}
-		if err != nil {
-			return tx.notConsumed(g, err)
-		}
-		return nil
-	}, nil
+	return func() error { return tx.Pend(g.Name(), req) }, nil
 }
 
-func (tx *Tx) notConsumed(g *consumer.Group, err error) error {
-	err = fmt.Errorf("consumed offsets of group %q: %w", g.Name(), err)
+// Pend makes the offsets of req, an OpPend of a group's member, part of the
+// transaction: Consumed for who has made the request. Its errors are those of
+// Consumed.
+func (tx *Tx) Pend(name string, req group.Request) error {
+	if err := tx.usable(); err != nil {
+		return err
+	}
+	req.Producer, req.Epoch = tx.who.Producer, tx.who.Epoch
+	ctx, cancel := tx.client.bound(tx.ctx)
+	defer cancel()
+	err := tx.client.members.add(ctx, nil, name)
+	if err == nil {
+		_, err = tx.client.cluster.Group(ctx, name, req)
+	}
+	if err != nil {
+		return tx.notConsumed(name, err)
+	}
+	return nil
+}
+
+func (tx *Tx) notConsumed(name string, err error) error {
+	err = fmt.Errorf("consumed offsets of group %q: %w", name, err)
 	tx.fail(err)
 	return err
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // commit stores offsets, all or none. They must come from who owns the
-// partitions, and has done so without a break since the generation it names.
+// partitions, and has done so without a break since the generation it names. A rewind
+// waits for a transaction that has a later one, which would undo it.
 func (d *decision) commit(req Request) error {
 	if err := d.current(req); err != nil {
 		return err
@@ -16,6 +17,11 @@ func (d *decision) commit(req Request) error {
 		return err
 	}
 	for _, o := range req.Offsets {
+		if req.Rewind {
+			if err := d.unsettled(o.TopicPartition, record.NoProducerID); err != nil {
+				return err
+			}
+		}
 		next := offset{topic: o.TopicID, next: o.Offset, metadata: o.Metadata}
 		last, ok := d.group.offsets[o.TopicPartition]
 		if ok && next.topic == last.topic && (next.next == last.next && next.metadata == last.metadata || next.next < last.next && !req.Rewind) {

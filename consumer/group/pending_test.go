@@ -75,6 +75,22 @@ func TestOnlyTheOwnerOfAPartitionPutsItsOffsetsIntoATransaction(t *testing.T) {
 	require.ErrorIs(t, err, record.ErrPending, "if the first one aborted, what it has read would be lost")
 }
 
+func TestARewindIsNotUndoneByATransactionThatEndsLater(t *testing.T) {
+	d := newDesk(t, 2)
+	d.join("a")
+	d.must(pendOf("a", 1, 0, 5, 0))
+	back := commitOf("a", 1, 0, 2)
+	back.Rewind = true
+	_, err := d.ask(back)
+	require.ErrorIs(t, err, record.ErrPending)
+	other := commitOf("a", 1, 1, 2)
+	other.Rewind = true
+	d.must(other)
+	d.must(settleOf(0, true))
+	d.must(back)
+	require.Equal(t, []record.Offset{2, 2}, []record.Offset{d.committed(0), d.committed(1)})
+}
+
 func TestTheNextOwnerOfAPartitionWaitsForTheTransactionOfTheLast(t *testing.T) {
 	play(t, 2, func(s *stage) {
 		s.join("a", 0)

@@ -23,7 +23,8 @@ const (
 	// OpCommit stores offsets: all of the request or none.
 	OpCommit Op = "commit"
 	// OpPend stores offsets that count when a transaction commits. Until it has
-	// ended, OpCommitted for their partitions is record.ErrPending.
+	// ended, OpCommitted for their partitions is record.ErrPending, and so is an
+	// OpCommit with Rewind.
 	OpPend Op = "pend"
 	// OpSettle ends a transaction here. It is for the transaction's coordinator.
 	OpSettle Op = "settle"

@@ -1,0 +1,196 @@
+package quorumlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlog/quorumlog/consumer"
+	"github.com/quorumlog/quorumlog/consumer/group"
+	"github.com/quorumlog/quorumlog/producer"
+	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/txn"
+	"github.com/quorumlog/quorumlog/txn/coordinator"
+)
+
+// deadly is a process's way to the cluster. The process dies at one step of its first
+// move: the step is done or not, and nothing that is asked for afterwards is.
+type deadly struct {
+	txn.Cluster
+	kill func()
+
+	mu    sync.Mutex
+	step  int  // of the move, where it dies; 0: before the first
+	done  bool // the step itself is done
+	taken int
+	dead  bool
+}
+
+// take reports whether a request is sent, and whether its answer comes.
+func (d *deadly) take(ofMove bool) (sent, answered bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		return false, false
+	}
+	if !ofMove {
+		return true, true
+	}
+	d.taken++
+	if d.taken <= d.step {
+		return true, true
+	}
+	d.dead = true
+	d.kill()
+	return d.done, false
+}
+
+func (d *deadly) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
+	sent, answered := d.take(true)
+	if !sent {
+		done(record.Appended{}, record.ErrUnreachable)
+		return
+	}
+	d.Cluster.Append(ctx, id, tp, b, acks, func(a record.Appended, err error) {
+		if !answered {
+			a, err = record.Appended{}, &record.OutcomeUnknownError{Err: record.ErrUnreachable}
+		}
+		done(a, err)
+	})
+}
+
+func (d *deadly) Group(ctx context.Context, name string, req group.Request) (group.Response, error) {
+	return through(d, req.Op == group.OpPend, func() (group.Response, error) { return d.Cluster.Group(ctx, name, req) })
+}
+
+func (d *deadly) Transaction(ctx context.Context, id string, req coordinator.Request) (coordinator.Response, error) {
+	return through(d, true, func() (coordinator.Response, error) { return d.Cluster.Transaction(ctx, id, req) })
+}
+
+func through[T any](d *deadly, ofMove bool, ask func() (T, error)) (none T, err error) {
+	sent, answered := d.take(ofMove)
+	if !sent {
+		return none, record.ErrUnreachable
+	}
+	got, err := ask()
+	if !answered {
+		return none, &record.OutcomeUnknownError{Err: record.ErrUnreachable}
+	}
+	return got, err
+}
+
+// member is one of a group whose requests, records and moves go by way: a process.
+type member struct {
+	*Group
+	mover mover
+}
+
+// join starts a member.
+func join(t *testing.T, n *Node, way txn.Cluster, process, topic string, workers int) *member {
+	p, err := producer.New(way, ProducerConfig{})
+	require.NoError(t, err)
+	m := mover{n.cluster, p, n.mover.defaults, &clients{node: process, open: func(id string) (*txn.Client, error) {
+		return txn.New(way, id, TxnConfig{Timeout: time.Second})
+	}}}
+	g, err := consumer.Join(t.Context(), n.cluster.Client(), way, "billing", []string{topic}, GroupConfig{
+		Mover: m, Workers: workers, Retry: RetryPolicy{DeadLetters: true},
+		SessionTimeout: 500 * time.Millisecond, HeartbeatInterval: 50 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	return &member{g, m}
+}
+
+// end ends what the member's process has running. ctx bounds the time it has for it.
+func (m *member) end(ctx context.Context) {
+	_ = m.Close(ctx)
+	_ = m.mover.producer.Close(ctx)
+	_ = m.mover.atomic.close(ctx)
+}
+
+const (
+	moveRecords = 12
+	moveDone    = "0 1 4 5 6 8 9 10" // the others fail
+)
+
+// A process dies at every step between the decision to move a record and the last
+// commit. Whoever goes on moves what was not moved, and nothing twice.
+func TestAMoveHappensOnceWhereverItsProcessDies(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		steps := 0
+		t.Run(fmt.Sprintf("%d workers, nobody dies", workers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { steps = diesWhileMoving(t, math.MaxInt, false, workers) })
+		})
+		require.GreaterOrEqual(t, steps, 4, "of four moves")
+		for step := range steps {
+			for _, done := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d workers, step %d, done %v", workers, step, done), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { diesWhileMoving(t, step, done, workers) })
+				})
+			}
+		}
+	}
+}
+
+// diesWhileMoving returns how many steps there were.
+func diesWhileMoving(t *testing.T, step int, done bool, workers int) int {
+	ctx := t.Context()
+	n, err := OpenMemory(Config{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close()) }()
+	require.NoError(t, n.CreateTopic(ctx, TopicConfig{Name: "orders", Partitions: 1}))
+	for i := range moveRecords {
+		_, err := n.Produce(ctx, "orders", Record{Key: fmt.Appendf(nil, "k%d", i), Value: fmt.Append(nil, i)})
+		require.NoError(t, err)
+	}
+	var mu sync.Mutex
+	handled := map[string]bool{}
+	handle := func(_ context.Context, r Record) error {
+		if !slices.Contains(strings.Fields(moveDone), string(r.Value)) {
+			return errors.New("busy")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		handled[string(r.Value)] = true
+		return nil
+	}
+	life, kill := context.WithCancel(ctx)
+	defer kill()
+	way := &deadly{Cluster: n.cluster.Client(), kill: kill, step: step, done: done}
+	running := make(chan error, 1)
+	first := join(t, n, way, "first", "orders", workers)
+	go func() { running <- first.Run(life, handle) }()
+	time.Sleep(time.Minute) // virtual
+	kill()
+	require.ErrorIs(t, <-running, context.Canceled)
+	first.end(life)
+	require.Equal(t, step < math.MaxInt, way.dead)
+
+	next := join(t, n, n.cluster.Client(), "next", "orders", workers)
+	go func() { running <- next.Run(ctx, handle) }()
+	time.Sleep(time.Minute)
+	tp := TopicPartition{Topic: "orders"}
+	at, err := next.Committed(ctx, []TopicPartition{tp})
+	require.NoError(t, err)
+	require.Equal(t, Offset(moveRecords), at[tp])
+	next.end(ctx)
+	require.ErrorIs(t, <-running, ErrClosed)
+
+	var dead []string
+	for r, err := range n.Read(ctx, consumer.DeadLetterTopic("billing"), UntilEnd()) {
+		require.NoError(t, err)
+		dead = append(dead, string(r.Value))
+	}
+	require.ElementsMatch(t, []string{"2", "3", "7", "11"}, dead)
+	require.ElementsMatch(t, strings.Fields(moveDone), slices.Collect(maps.Keys(handled)))
+	return way.taken
+}
