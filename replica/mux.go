@@ -32,6 +32,7 @@ type Mux struct {
 	endpoint transport.Endpoint
 	service  transport.Service
 
+	rings ringShare // of all replicas of the node
 	watch *watch
 	news  signal          // something has changed that Watch shows
 	life  context.Context // ends with Close

@@ -84,20 +84,68 @@ func TestPitfallAVoteFileThatFailsStopsTheReplicaAlone(t *testing.T) {
 }
 
 func TestPitfallTheRingIsBoundedInBytes(t *testing.T) {
-	var r ring
-	for i := range uint64(3000) {
-		r.add(&raft.Log{Index: i + 1, Data: make([]byte, 10<<10)})
+	var share ringShare
+	rings := make([]ring, 32)
+	for i := range rings {
+		rings[i].share = &share
+	}
+	r := &rings[0]
+	add := func(r *ring, index uint64, size int, applied uint64) {
+		r.add(&raft.Log{Index: index, Data: make([]byte, size)}, applied)
 		held := 0
-		for _, l := range r.logs {
-			held += len(l.Data)
+		for i := range r.logs {
+			held += len(r.logs[i].Data) + ringEntryBytes
 		}
 		require.Equal(t, held, r.bytes)
-		require.LessOrEqual(t, held, ringBytes)
+		held = 0
+		for i := range r.logs[:r.old] {
+			held += len(r.logs[i].Data) + ringEntryBytes
+		}
+		require.Equal(t, held, r.oldBytes)
 	}
-	for i := range uint64(3 * ringBytes / 1024) { // entries without data count, too
-		r.add(&raft.Log{Index: 3001 + i})
-		require.LessOrEqual(t, len(r.logs), ringBytes/1024)
+	index := uint64(0)
+	for range 3000 {
+		index++
+		add(r, index, 10<<10, index-1)
+		require.LessOrEqual(t, r.oldBytes, ringBytes)
 	}
+	require.Greater(t, r.oldBytes, ringBytes/2)
+	for range 2 * ringBytes / ringEntryBytes / 10 { // entries without data count, too
+		for range 10 {
+			index++
+			r.add(&raft.Log{Index: index}, index-1)
+		}
+		require.LessOrEqual(t, r.oldBytes, ringBytes)
+	}
+
+	for i := range rings { // many share less
+		add(&rings[len(rings)-1-i], index+1, 10<<10, index)
+	}
+	require.LessOrEqual(t, r.oldBytes, nodeRingBytes/len(rings))
+	require.EqualValues(t, len(rings), share.rings.Load())
+	rings[1].cut(index + 1) // all of what is not applied, and that is all
+	rings[2].clear()
+	rings[2].clear()
+	require.EqualValues(t, len(rings)-2, share.rings.Load())
+}
+
+func TestTheRingKeepsWhatIsNotAppliedAndTheTwoNewest(t *testing.T) {
+	var r ring
+	for i := range uint64(20) {
+		r.add(&raft.Log{Index: 1 + i, Data: make([]byte, 2<<20)}, 4)
+	}
+	_, ok := r.get(1)
+	require.False(t, ok)
+	_, ok = r.get(5)
+	require.True(t, ok, "the state machine will ask for it")
+	for i := range uint64(20) { // nothing is ever applied
+		r.add(&raft.Log{Index: 21 + i, Data: make([]byte, 8<<20)}, 4)
+		require.LessOrEqual(t, r.bytes, maxQueueBytes+ringBytes)
+	}
+	for i := range uint64(3) {
+		r.add(&raft.Log{Index: 41 + i, Data: make([]byte, 40<<20)}, 41+i)
+	}
+	require.Len(t, r.logs, 2, "the last one and the one before, whose term is asked for")
 }
 
 // TestPitfallRaftIsNeverRecoveredNorRestored: the one deletes the log, the other

@@ -123,7 +123,7 @@ func open(ctx context.Context, cfg Config) (*Replica, bool, error) {
 		cfg: cfg, id: id, stable: stable, opened: time.Now(), started: make(chan struct{}),
 		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, transactions: newTransactions(), proposals: map[uint64]*proposal{},
 	}
-	r.store = &store{rep: r, log: l}
+	r.store = &store{rep: r, log: l, ring: ring{share: &cfg.Mux.rings}}
 	if err := r.open(ctx); err != nil {
 		close(r.started)
 		r.cfg.Mux.hide(r.id, r.store.log)
@@ -353,6 +353,7 @@ func (r *Replica) Close() error {
 			}
 		}
 		r.raft().shutdown()
+		r.store.rest()
 		close(r.handed)
 		r.wg.Wait()
 		r.releaseHeld() // nobody waits from here on, so nobody starts the timer again

@@ -135,9 +135,10 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 		}
 		return err
 	}
+	applied := s.rep.applied.Load()
 	s.mu.Lock()
 	for _, l := range logs {
-		s.ring.add(l)
+		s.ring.add(l, applied)
 	}
 	s.ghosts, s.installed = 0, false
 	s.mu.Unlock()
@@ -151,7 +152,7 @@ func (s *store) rest() {
 	s.entries = nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ring = ring{}
+	s.ring.clear()
 	s.ghosts, s.installed = 0, false
 }
 
@@ -259,7 +260,7 @@ func (s *store) install(at state) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ring = ring{}
+	s.ring.clear()
 	s.ghosts = uint64(b.Next) - 1
 	return nil
 }

@@ -110,7 +110,7 @@ func lag(t *testing.T, c *trio, behind int) (back, lead *host) {
 func (h *host) forget() {
 	h.store.mu.Lock()
 	defer h.store.mu.Unlock()
-	h.store.ring = ring{}
+	h.store.ring.clear()
 }
 
 func readable(t *testing.T, h *host, from record.Offset) (n int) {
