@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -17,6 +18,14 @@ import (
 // fit match record.ErrInvalid, record.ErrCorrupt or record.ErrTooLarge. Data is
 // only read, and not kept.
 func (l *Log) Append(entries []segment.Entry) error {
+	return l.append(entries, l.cfg.Flush == FlushEach)
+}
+
+// Write is Append that never syncs: with FlushEach the caller sees to it that
+// Sync is called soon, and takes for durable only what lies below Durable.
+func (l *Log) Write(entries []segment.Entry) error { return l.append(entries, false) }
+
+func (l *Log) append(entries []segment.Entry, durably bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.writable(); err != nil {
@@ -30,7 +39,7 @@ func (l *Log) Append(entries []segment.Entry) error {
 	}
 	before := l.tail
 	err := l.write(entries)
-	if err == nil && l.cfg.Flush == FlushEach {
+	if err == nil && durably {
 		err = l.sync()
 	}
 	if err != nil {
@@ -44,26 +53,49 @@ func (l *Log) Append(entries []segment.Entry) error {
 	return nil
 }
 
-// Sync makes all that was appended durable.
+// Sync makes all that was appended before durable. Others append meanwhile.
 func (l *Log) Sync() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
+	p, cuts, err := l.tail.active, l.tail.cuts, l.writable()
+	if err != nil || l.Durable() == p.ext.NextEntry || !p.seg.Acquire() {
+		l.mu.Unlock()
 		return err
 	}
-	return l.sync()
+	l.mu.Unlock()
+	err = l.alone(p.seg.Sync)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		err = l.fail(p.seg.File(), err)
+	case l.tail.cuts == cuts && p.ext.NextEntry > l.Durable(): // else somebody has seen to it, or it is gone
+		l.durable.Store(uint64(p.ext.NextEntry))
+	}
+	return errors.Join(err, p.seg.Release())
 }
 
+// sync is Sync for who holds l.mu.
 func (l *Log) sync() error {
 	p := l.tail.active
-	if l.durable == p.ext.NextEntry {
+	if l.Durable() == p.ext.NextEntry {
 		return nil
 	}
-	if err := p.seg.Sync(); err != nil {
+	if err := l.alone(p.seg.Sync); err != nil {
 		return l.fail(p.seg.File(), err)
 	}
-	l.durable = p.ext.NextEntry
+	l.durable.Store(uint64(p.ext.NextEntry))
 	return nil
+}
+
+// alone runs sync, which syncs the active segment, when nobody else does. A system
+// tells only once of a page that it could not write, so from then on all fail.
+func (l *Log) alone(sync func() error) error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	if err := sync(); l.syncErr == nil {
+		l.syncErr = err
+	}
+	return l.syncErr
 }
 
 // check refuses what could not be read back, before anything is written.
@@ -100,7 +132,7 @@ func (l *Log) write(entries []segment.Entry) error {
 			continue
 		}
 		p := &l.tail.active
-		ext, err := p.seg.Append(&l.writer, p.ext, entries[:n], l.durable)
+		ext, err := p.seg.Append(&l.writer, p.ext, entries[:n], l.Durable())
 		if err != nil {
 			return err
 		}

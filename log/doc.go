@@ -47,8 +47,9 @@
 //
 // # Who may call what at once
 //
-// Everything may be called at once. Append, Sync, TruncateTo, TrimTo, Fill, Reset
-// and Close wait for each other. Readers wait for nobody and hold up nobody: they
+// Everything may be called at once. Append, Write, TruncateTo, TrimTo, Fill, Reset
+// and Close wait for each other, and syncs do: a Sync only holds up what syncs too.
+// Readers wait for nobody and hold up nobody: they
 // load an immutable view of the segments, take a reference on the one they read,
 // so that it is not closed under them, and read with pread. Only a cut takes
 // bytes from a published view; a reader that finds one was made meanwhile reads

@@ -147,9 +147,7 @@ func (f *Flusher) Close() {
 // says it to the next Append.
 func (l *Log) flush() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.unsynced = false
-	if l.writable() == nil {
-		_ = l.sync()
-	}
+	l.mu.Unlock()
+	_ = l.Sync()
 }

@@ -198,7 +198,7 @@ func (f *fleet) append(t *testing.T, i int) {
 func (f *fleet) synced() (logs []int) {
 	for i, l := range f.logs {
 		if l.mu.TryLock() { // else it is syncing
-			if l.durable == l.tail.active.ext.NextEntry {
+			if l.Durable() == l.tail.active.ext.NextEntry {
 				logs = append(logs, i)
 			}
 			l.mu.Unlock()

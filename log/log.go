@@ -28,10 +28,14 @@ type Log struct {
 	flusher *Flusher // the log's own, or shared
 	watch   *watch   // of retention
 
-	mu       sync.Mutex         // held by whoever writes; guards what follows
-	tail     view               // what is on disk; published when all of a call is done
-	durable  record.EntryNumber // entries below it are known to be on disk
-	unsynced bool               // the flusher knows of entries above
+	syncing sync.Mutex // held by whoever syncs the active segment; taken behind mu, guards syncErr
+	syncErr error      // why a sync failed: the next one of the file would not say so
+
+	durable atomic.Uint64 // entries below it are known to be on disk; stored with mu held
+
+	mu       sync.Mutex // held by whoever writes; guards what follows
+	tail     view       // what is in the files; published when all of a call is done
+	unsynced bool       // the flusher knows of entries above
 	writer   segment.Writer
 	failed   error // sticky: why the log takes no more writes
 }
@@ -61,7 +65,7 @@ func Open(ctx context.Context, dir string, cfg Config) (*Log, error) {
 	}
 	l.report.Duration = time.Since(began)
 	l.watch.floor = time.UnixMilli(l.tail.active.seg.Latest)
-	l.durable = l.tail.active.ext.NextEntry
+	l.durable.Store(uint64(l.tail.active.ext.NextEntry))
 	l.publish()
 	return l, nil
 }
@@ -71,6 +75,9 @@ func (l *Log) Recovery() RecoveryReport { return l.report }
 
 // Bounds returns what the log holds.
 func (l *Log) Bounds() Bounds { return l.view.Load().bounds() }
+
+// Durable returns the entry below which all are known to be on disk.
+func (l *Log) Durable() record.EntryNumber { return record.EntryNumber(l.durable.Load()) }
 
 // Size returns the bytes of all segment files.
 func (l *Log) Size() int64 {

@@ -41,7 +41,7 @@ func (l *Log) Reset(next record.EntryNumber, prevTerm uint64, offset record.Offs
 	}
 	old := l.tail
 	l.tail = view{active: part{seg: seg, ext: h.Empty()}, cuts: old.cuts + 1}
-	l.durable = next
+	l.durable.Store(uint64(next))
 	l.publish()
 	var errs []error
 	for p := range old.parts {

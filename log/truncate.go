@@ -52,10 +52,10 @@ func (l *Log) rewind(to view) error {
 			return err
 		}
 	}
-	if err := to.active.seg.Cut(to.active.ext); err != nil {
+	if err := l.alone(func() error { return to.active.seg.Cut(to.active.ext) }); err != nil {
 		return err
 	}
 	l.tail = to
-	l.durable = to.active.ext.NextEntry
+	l.durable.Store(uint64(to.active.ext.NextEntry))
 	return nil
 }

@@ -8,7 +8,8 @@
 //
 //	Append          checks it, marks it "not placed" (leader epoch -1), hands it to Raft
 //	StoreLogs       on the leader: decides on idempotence against the log's tail, stamps
-//	                base offset and epoch, appends, syncs by the flush policy
+//	                base offset and epoch, appends, syncs by the flush policy, beside
+//	                the followers (overlap.go)
 //	                on a follower: verifies checksum, offset and epoch, appends, syncs
 //	ApplyBatch      the quorum has it: moves the high watermark, wakes readers
 //	settle          answers whoever called Append

@@ -44,6 +44,7 @@ func (r *Replica) startRaft() error {
 		end, _ := r.store.LastIndex() // it never fails
 		return end
 	}
+	transport.durable = r.store.awaitDurable
 	transport.caughtUp, transport.mayCount = r.caughtUp, r.mayCount
 	transport.certain = func() bool { return unsure(r.unsure.Load()) == sure }
 	ra, err := r.newRaft(transport)

@@ -194,6 +194,9 @@ type groupTransport struct {
 	followed func(term uint64, node string, then time.Time)
 	// end returns the last entry of this replica's log.
 	end func() uint64
+	// durable waits until this replica has all entries up to one on disk, if its
+	// flush policy says so; false if ctx ends before. See overlap.go.
+	durable func(ctx context.Context, entry uint64) bool
 	// caughtUp is told that this follower has all that its leader had.
 	caughtUp func()
 	// mayCount tells whether this replica's vote counts for a candidate with that last
@@ -321,8 +324,14 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 		}
 		select {
 		case r := <-resp:
-			if a, ok := r.Response.(*raft.AppendEntriesResponse); ok && r.Error == nil && a.Success && match > 0 && match >= end {
-				t.caughtUp()
+			if a, ok := r.Response.(*raft.AppendEntriesResponse); ok && r.Error == nil && a.Success && match > 0 {
+				if !t.durable(t.ctx, match) {
+					reply(nil, record.ErrUnreachable)
+					return
+				}
+				if match >= end {
+					t.caughtUp()
+				}
 			}
 			answerRPC(r, reply)
 		case <-t.ctx.Done():
@@ -406,6 +415,9 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 		t.followed(req.Term, string(to), began)
 	}
 	if match := req.PrevLogEntry + uint64(len(req.Entries)); a.success && match > 0 { // 0: a heartbeat, which says nothing of the log
+		if !t.durable(t.ctx, match) {
+			return record.ErrClosed
+		}
 		t.answered(req.Term, string(to), match)
 	}
 	return nil

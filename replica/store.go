@@ -24,11 +24,16 @@ type store struct {
 
 	met     error           // what NewRaft met, on its goroutine
 	entries []segment.Entry // scratch of StoreLogs
+	alone   bool            // StoreLogs must sync; see mayOverlap
+
+	synced signal // more is durable than before
 
 	mu        sync.Mutex // guards what follows
 	ring      ring
-	ghosts    uint64 // entries up to it, from the log's end on, are answered though they are gone
-	installed bool   // a snapshot was installed; Raft asks once to delete what was before
+	ghosts    uint64      // entries up to it, from the log's end on, are answered though they are gone
+	installed bool        // a snapshot was installed; Raft asks once to delete what was before
+	syncing   bool        // syncBehind runs
+	unsynced  []*proposal // with AckLeader: stored, not durable yet
 }
 
 var (
@@ -122,8 +127,13 @@ func (s *store) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l})
 // error log and producers are as before.
 func (s *store) StoreLogs(logs []*raft.Log) error {
 	start := s.log.Bounds().End
+	overlap := s.mayOverlap(logs)
 	proposals, err := s.stage(logs, start)
-	if err == nil {
+	switch {
+	case err != nil:
+	case overlap:
+		err = s.log.Write(s.entries)
+	default:
 		err = s.log.Append(s.entries)
 	}
 	clear(s.entries) // they pin batches
@@ -143,7 +153,11 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	s.ghosts, s.installed = 0, false
 	s.mu.Unlock()
 	s.rep.use()
-	s.rep.stored(proposals)
+	if overlap {
+		s.syncLater(proposals)
+	} else {
+		s.rep.stored(proposals)
+	}
 	return nil
 }
 
