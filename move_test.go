@@ -55,6 +55,12 @@ func (d *deadly) take(ofMove bool) (sent, answered bool) {
 	return d.done, false
 }
 
+// requireDeath checks that the process died, unless it had fewer steps this time: what
+// goes in one batch, or in one request, depends on the scheduler.
+func requireDeath(t *testing.T, d *deadly) {
+	require.True(t, d.dead || d.taken <= d.step)
+}
+
 func (d *deadly) Append(ctx context.Context, id record.TopicID, tp record.TopicPartition, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
 	sent, answered := d.take(true)
 	if !sent {
@@ -89,6 +95,15 @@ func through[T any](d *deadly, ofMove bool, ask func() (T, error)) (none T, err 
 	return got, err
 }
 
+// process returns what makes the moves of a process whose way to the cluster is way.
+func process(t *testing.T, n *Node, way txn.Cluster, name string) mover {
+	p, err := producer.New(way, ProducerConfig{})
+	require.NoError(t, err)
+	return mover{n.cluster, p, n.mover.defaults, &clients{node: name, open: func(id string) (*txn.Client, error) {
+		return txn.New(way, id, TxnConfig{Timeout: time.Second})
+	}}}
+}
+
 // member is one of a group whose requests, records and moves go by way: a process.
 type member struct {
 	*Group
@@ -96,12 +111,8 @@ type member struct {
 }
 
 // join starts a member.
-func join(t *testing.T, n *Node, way txn.Cluster, process, topic string, workers int) *member {
-	p, err := producer.New(way, ProducerConfig{})
-	require.NoError(t, err)
-	m := mover{n.cluster, p, n.mover.defaults, &clients{node: process, open: func(id string) (*txn.Client, error) {
-		return txn.New(way, id, TxnConfig{Timeout: time.Second})
-	}}}
+func join(t *testing.T, n *Node, way txn.Cluster, name, topic string, workers int) *member {
+	m := process(t, n, way, name)
 	g, err := consumer.Join(t.Context(), n.cluster.Client(), way, "billing", []string{topic}, GroupConfig{
 		Mover: m, Workers: workers, Retry: RetryPolicy{DeadLetters: true},
 		SessionTimeout: 500 * time.Millisecond, HeartbeatInterval: 50 * time.Millisecond,
@@ -173,7 +184,7 @@ func diesWhileMoving(t *testing.T, step int, done bool, workers int) int {
 	kill()
 	require.ErrorIs(t, <-running, context.Canceled)
 	first.end(life)
-	require.Equal(t, step < math.MaxInt, way.dead)
+	requireDeath(t, way)
 
 	next := join(t, n, n.cluster.Client(), "next", "orders", workers)
 	go func() { running <- next.Run(ctx, handle) }()
@@ -193,4 +204,127 @@ func diesWhileMoving(t *testing.T, step int, done bool, workers int) int {
 	require.ElementsMatch(t, []string{"2", "3", "7", "11"}, dead)
 	require.ElementsMatch(t, strings.Fields(moveDone), slices.Collect(maps.Keys(handled)))
 	return way.taken
+}
+
+// A process dies at every step of a redrive, or of a drop. Whoever calls it again
+// finishes it, and no letter is sent back twice.
+func TestARedriveHappensOnceWhereverItsProcessDies(t *testing.T) {
+	for _, drop := range []bool{false, true} {
+		steps := 0
+		t.Run(fmt.Sprintf("drop %v, nobody dies", drop), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { steps = diesWhileRedriving(t, math.MaxInt, false, drop) })
+		})
+		require.GreaterOrEqual(t, steps, 4)
+		for step := range steps {
+			for _, done := range []bool{false, true} {
+				t.Run(fmt.Sprintf("drop %v, step %d, done %v", drop, step, done), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { diesWhileRedriving(t, step, done, drop) })
+				})
+			}
+		}
+	}
+}
+
+// diesWhileRedriving returns how many steps there were.
+func diesWhileRedriving(t *testing.T, step int, done, drop bool) int {
+	ctx := t.Context()
+	n, dead := nodeWithLetters(t, 5)
+	defer func() { require.NoError(t, n.Close()) }()
+	odd := func(l Letter) bool { return l.Value[0]%2 == 1 }
+	act := func(ctx context.Context, m mover) (int, error) {
+		d := consumer.NewDeadLetters(n.cluster.Client(), m, "billing")
+		if drop {
+			return d.Drop(ctx, odd)
+		}
+		return d.Redrive(ctx, odd)
+	}
+	life, kill := context.WithCancel(ctx)
+	defer kill()
+	way := &deadly{Cluster: n.cluster.Client(), kill: kill, step: step, done: done}
+	m := process(t, n, way, "first")
+	count, err := act(life, m)
+	requireDeath(t, way)
+	if way.dead && err == nil {
+		require.Equal(t, 2, count, "what was answered last was not needed")
+	}
+	_ = m.producer.Close(life)
+
+	next := process(t, n, n.cluster.Client(), "next")
+	again, err := act(ctx, next)
+	require.NoError(t, err)
+	require.LessOrEqual(t, count+again, 2)
+	require.NoError(t, next.producer.Close(ctx))
+	left := letterValues(t, dead)
+	require.Equal(t, []string{"0", "2", "4"}, left)
+	var back []string
+	for r, err := range n.Read(ctx, "billing.redrive", UntilEnd()) {
+		require.NoError(t, err)
+		back = append(back, string(r.Value))
+	}
+	if drop {
+		require.Empty(t, back)
+	} else {
+		require.Equal(t, []string{"1", "3"}, back)
+	}
+	return way.taken
+}
+
+// nodeWithLetters returns a node on which the group "billing" has so many dead
+// letters, "0" and so on.
+func nodeWithLetters(t *testing.T, count int) (*Node, *DeadLetters) {
+	ctx := t.Context()
+	n, err := OpenMemory(Config{})
+	require.NoError(t, err)
+	require.NoError(t, n.CreateTopic(ctx, TopicConfig{Name: "orders", Partitions: 1}))
+	for i := range count {
+		_, err := n.Produce(ctx, "orders", Record{Value: fmt.Append(nil, i)})
+		require.NoError(t, err)
+	}
+	m := join(t, n, n.cluster.Client(), "billing", "orders", 1)
+	running := make(chan error, 1)
+	go func() { running <- m.Run(ctx, func(context.Context, Record) error { return errors.New("busy") }) }()
+	time.Sleep(time.Minute) // virtual
+	m.end(ctx)
+	require.ErrorIs(t, <-running, ErrClosed)
+	dead := n.DeadLetters("billing")
+	require.Len(t, letterValues(t, dead), count)
+	return n, dead
+}
+
+func letterValues(t *testing.T, d *DeadLetters) (values []string) {
+	for l, err := range d.List(t.Context()) {
+		require.NoError(t, err)
+		values = append(values, string(l.Value))
+	}
+	return values
+}
+
+func TestOfTwoRedrivesAtOnceTheLaterOneGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		n, dead := nodeWithLetters(t, 250) // of which a hundred at a time are sent back
+		defer func() { require.NoError(t, n.Close()) }()
+		seen, inner := 0, 0
+		count, err := dead.Redrive(ctx, func(Letter) bool {
+			if seen++; seen == 150 {
+				var err error
+				inner, err = dead.Redrive(ctx, nil)
+				require.NoError(t, err)
+			}
+			return true
+		})
+		require.ErrorIs(t, err, ErrFenced)
+		require.Equal(t, 100, count)
+		require.Equal(t, 150, inner)
+		require.Empty(t, letterValues(t, dead))
+		back := map[string]int{}
+		for r, err := range n.Read(ctx, "billing.redrive", UntilEnd()) {
+			require.NoError(t, err)
+			back[string(r.Value)]++
+		}
+		require.Len(t, back, 250)
+		for v, times := range back {
+			require.Equal(t, 1, times, v)
+		}
+	})
 }

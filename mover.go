@@ -70,3 +70,23 @@ func (m mover) Move(ctx context.Context, r record.Record, name string, req group
 	}
 	return record.TopicPartition{}, record.NoOffset, err
 }
+
+// Alone takes a transactional id for the group's dead letters.
+func (m mover) Alone(ctx context.Context, group string) (send func(context.Context, ...Record) error, end func(), err error) {
+	client, err := m.atomic.open("__dead-letters." + group)
+	if err != nil {
+		return nil, nil, err
+	}
+	end = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushOnClose)
+		defer cancel()
+		_ = client.Close(ctx) // what is open is aborted
+	}
+	if err := client.Do(ctx, func(*Tx) error { return nil }); err != nil { // takes the id
+		end()
+		return nil, nil, err
+	}
+	return func(ctx context.Context, records ...Record) error {
+		return client.Do(ctx, func(tx *Tx) error { return sendAll(tx, records) })
+	}, end, nil
+}

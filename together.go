@@ -29,14 +29,16 @@ func (n *Node) ProduceAll(ctx context.Context, records ...Record) error {
 		_, err := n.producer.SendTogether(ctx, records)
 		return err
 	}
-	return n.atomic.do(ctx, func(tx *Tx) error {
-		for _, r := range records {
-			if err := tx.Send(r); err != nil {
-				return err
-			}
+	return n.atomic.do(ctx, func(tx *Tx) error { return sendAll(tx, records) })
+}
+
+func sendAll(tx *Tx, records []Record) error {
+	for _, r := range records {
+		if err := tx.Send(r); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // batchBytes is what a batch of Node.producer takes.

@@ -9,9 +9,9 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// AtomicMover is a [Mover] that can make a move and the commit of the record's
-// offset one step. A Group whose mover is one moves by it, unless its offsets are
-// not committed behind the handler ([OnReceipt], [ByHand]).
+// AtomicMover is a [Mover] that has transactions, so that a move and the commit of
+// the record's offset are one step. A Group whose mover is one moves by it, unless its
+// offsets are not committed behind the handler ([OnReceipt], [ByHand]).
 type AtomicMover interface {
 	Mover
 	// Move appends r as Send does, and has the group's coordinator take the offsets
@@ -22,6 +22,12 @@ type AtomicMover interface {
 	// not answer OpCommitted. Any other error: neither, and record.ErrFenced means
 	// that the member has lost the partition.
 	Move(ctx context.Context, r record.Record, group string, req group.Request) (record.TopicPartition, record.Offset, error)
+	// Alone makes the caller the one who redrives and drops a group's dead letters.
+	// When it returns, whoever was before appends nothing any more, and all that one
+	// has appended can be read. send appends records, all or none: record.ErrFenced
+	// when another has become the one meanwhile. end frees what is held; ctx may have
+	// ended.
+	Alone(ctx context.Context, group string) (send func(ctx context.Context, records ...record.Record) error, end func(), err error)
 }
 
 // errBehind says that a record is not the first unfinished one of its partition,

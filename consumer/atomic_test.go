@@ -81,6 +81,11 @@ func (n *notary) Move(ctx context.Context, r record.Record, name string, req gro
 	return tp, at, nil
 }
 
+// Alone is not what these tests are about.
+func (n *notary) Alone(context.Context, string) (func(context.Context, ...record.Record) error, func(), error) {
+	return nil, nil, record.ErrInvalid
+}
+
 // patient is a coordinator as a cluster shows it: who asks waits for a transaction
 // that is in the way.
 type patient struct{ built }
@@ -439,6 +444,35 @@ func TestARecordThatIsMovedAndNotVisibleYetIsFollowedByItsKey(t *testing.T) {
 		require.Len(t, d.noted(), 3)
 		require.Contains(t, d.noted()[1], "a1")
 		require.Contains(t, d.noted()[2], "a2")
+	})
+}
+
+func TestAMoveThatIsAbortedIsNotHandledByWhoReadsUncommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t, 1, 1)
+		o.partition(0).keyedRecord(t, "a", "a1")
+		src := ajar{o.world.memory, time.Now().Add(time.Minute)}
+		g, err := Join(t.Context(), src, o.coord, "billing", []string{"orders"}, Config{
+			Mover: o.notary, Retry: RetryPolicy{Delays: []time.Duration{time.Second}}, Isolation: record.ReadUncommitted,
+		})
+		require.NoError(t, err)
+		d := newDiary()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- g.Run(t.Context(), func(_ context.Context, r record.Record) error {
+				d.note(r)
+				if len(d.noted()) == 1 {
+					return errBusy
+				}
+				return nil
+			})
+		}()
+		time.Sleep(50 * time.Second)
+		require.Len(t, d.noted(), 1, "the retry topic has no committed record yet")
+		time.Sleep(time.Minute)
+		require.Len(t, d.noted(), 2)
+		o.close(g)
+		require.ErrorIs(t, <-ended, record.ErrClosed)
 	})
 }
 

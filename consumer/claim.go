@@ -97,7 +97,7 @@ func (c *claim) stopFeed() {
 // feed fetches until ctx ends or there is an error that waiting cannot mend,
 // and returns which.
 func (g *Group) feed(ctx context.Context, c *claim, pos record.Offset) error {
-	cur := cursor{src: g.src, tp: c.tp, pos: pos, maxBytes: g.cfg.MaxPollBytes, iso: g.cfg.Isolation}
+	cur := cursor{src: g.src, tp: c.tp, pos: pos, maxBytes: g.cfg.MaxPollBytes, iso: g.isolation(c.tp.Topic)}
 	beyond := 0 // answers in a row that called pos too high
 	for {
 		ch, err := cur.fetch(ctx)
@@ -133,6 +133,17 @@ func (g *Group) feed(ctx context.Context, c *claim, pos record.Offset) error {
 			return err
 		}
 	}
+}
+
+// isolation returns what is seen of transactions in a topic. What was moved counts when
+// it is committed where it was: else it would be handled in both places.
+func (g *Group) isolation(topic string) record.Isolation {
+	if g.stages != nil {
+		if _, moved := g.stages.entered[topic]; moved {
+			return record.ReadCommitted
+		}
+	}
+	return g.cfg.Isolation
 }
 
 // beyondTries is how often a log must say in a row that it ends below the

@@ -88,7 +88,8 @@ type Config struct {
 	// less, is stored. Run commits to the coordinator all the same, so that lag is
 	// visible there; nothing depends on it.
 	ResumeAt func(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]record.Offset, error)
-	// Isolation says what is seen of transactions. Default [record.ReadCommitted].
+	// Isolation says what is seen of transactions. Default [record.ReadCommitted]; so
+	// the group's retry topics are read in any case.
 	Isolation record.Isolation
 	// OnAssigned is called before the first record of newly owned partitions is
 	// handed out, OnRevoked before partitions are given up, or after they were

@@ -144,7 +144,7 @@ func partitions(claims []*claim) []record.TopicPartition {
 func (g *Group) origin(ctx context.Context, tp record.TopicPartition) (record.Offset, error) {
 	var start, high record.Offset
 	err := g.retry(ctx, func() (err error) {
-		start, high, err = g.src.Offsets(ctx, tp, g.cfg.Isolation)
+		start, high, err = g.src.Offsets(ctx, tp, g.isolation(tp.Topic))
 		return err
 	})
 	if err != nil || g.cfg.StartAt == AtStart {
