@@ -47,8 +47,11 @@ type Config struct {
 	RetentionInterval time.Duration
 	// OffsetsRetention is as in group.Config. Default 7 days.
 	OffsetsRetention time.Duration
-	Flusher          *log.Flusher // of all partitions; default: one each, as in log.Config
-	Logger           *slog.Logger // default silent
+	// CompactionFloor is how large a log of offsets, transactions or half messages gets
+	// at least before it is made shorter, in bytes. Default 4 MiB.
+	CompactionFloor int64
+	Flusher         *log.Flusher // of all partitions; default: one each, as in log.Config
+	Logger          *slog.Logger // default silent
 }
 
 func (c Config) withDefaults() Config {
@@ -65,6 +68,7 @@ func (c Config) withDefaults() Config {
 	c.Defaults.Partitions = cmp.Or(c.Defaults.Partitions, 1)
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 400*time.Millisecond)
 	c.RetentionInterval = cmp.Or(c.RetentionInterval, 5*time.Minute)
+	c.CompactionFloor = cmp.Or(c.CompactionFloor, 4<<20)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -90,6 +94,7 @@ func (c Config) Validate() error {
 	bad(len(slices.Compact(slices.Clone(c.Peers))) != len(c.Peers), "Peers %q hold an id twice", c.Peers)
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
 	bad(c.OffsetsRetention < 0, "OffsetsRetention is %v, want a positive one", c.OffsetsRetention)
+	bad(c.CompactionFloor < 0, "CompactionFloor is %d, want a positive one", c.CompactionFloor)
 	bad(c.RetentionInterval < 0, "RetentionInterval is %v, want a positive one", c.RetentionInterval)
 	if len(errs) == 0 {
 		d := c.Defaults

@@ -69,7 +69,9 @@
 //
 // Every Config.RetentionInterval the node has the replicas that it leads apply their
 // topic's retention, one after the other: one timer a node, none a partition.
-// The cluster's own topics keep everything.
+// The cluster's own topics have none: coordinators write what they know again at the
+// end of their log, and what is before is trimmed (package internal/fold). The metadata
+// keeps everything.
 //
 // # Routing
 //

@@ -108,9 +108,13 @@ func (n *Node) coordinatorOf(ctx context.Context, topic string, partitions int, 
 }
 
 // own is the configuration of a topic of the cluster's own. It is flushed as the
-// topics that this node makes for others, since it says what holds of those.
+// topics that this node makes for others, since it says what holds of those. Its
+// coordinators keep its log short.
 func (n *Node) own(topic string, partitions int) TopicConfig {
-	cfg := TopicConfig{Name: topic, Partitions: partitions, Flush: n.cfg.Defaults.Flush}
+	cfg := TopicConfig{
+		Name: topic, Partitions: partitions, Flush: n.cfg.Defaults.Flush,
+		SegmentBytes: max(n.cfg.CompactionFloor/2, 1<<10), // whole segments go
+	}
 	if topic == HalfTopic {
 		// A lane's sequence that went back would have the next message taken for one
 		// that is there already.
@@ -149,7 +153,8 @@ func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *grou
 			return t.ID
 		},
 		OffsetsRetention: n.cfg.OffsetsRetention,
-		Logger:           n.cfg.Logger,
+		Logger:           n.cfg.Logger.With("partition", tp.String()),
+		CompactionFloor:  n.cfg.CompactionFloor,
 	})
 }
 

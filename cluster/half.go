@@ -35,11 +35,12 @@ func (n *Node) Half(ctx context.Context, group string, req half.Request) (half.R
 
 func (n *Node) startHalf(tp record.TopicPartition, rep *replica.Replica) *half.Coordinator {
 	return half.Start(half.Config{
-		Partition:     local{rep, tp, n.cfg.ID},
-		Append:        n.appendOnce,
-		NewProducerID: n.freshProducerID,
-		Changed:       rep.Changed,
-		Logger:        n.cfg.Logger,
+		Partition:       local{rep, tp, n.cfg.ID},
+		Append:          n.appendOnce,
+		NewProducerID:   n.freshProducerID,
+		Changed:         rep.Changed,
+		Logger:          n.cfg.Logger.With("partition", tp.String()),
+		CompactionFloor: n.cfg.CompactionFloor,
 	})
 }
 

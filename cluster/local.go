@@ -44,6 +44,12 @@ func (l local) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offset, 
 	return l.rep.Barrier(ctx)
 }
 
+// Trim moves the log start on all nodes.
+func (l local) Trim(ctx context.Context, offset record.Offset) error {
+	_, err := l.rep.TrimTo(ctx, offset)
+	return err
+}
+
 // Leading returns the epoch this node leads in, as far as it knows.
 func (l local) Leading() (record.LeaderEpoch, error) {
 	node, epoch := l.rep.Leader()

@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/replica"
 	txn "github.com/quorumlog/quorumlog/txn/coordinator"
 	"github.com/quorumlog/quorumlog/txn/half"
 )
@@ -104,4 +107,141 @@ func TestTransactionsGoOnAfterAPowerCutThatTookTheirState(t *testing.T) {
 	}))
 	c.transact(c.node("a"), "h3", tp, "5")
 	require.Equal(t, []string{"1", "2", "3", "4", "5"}, c.committed(c.node("a"), tp, 5))
+}
+
+// small has the cluster's own topics rewritten often.
+func small(cfg *Config) {
+	cfg.ElectionTimeout = 200 * time.Millisecond
+	cfg.CompactionFloor = 8 << 10
+	cfg.Defaults.Flush = log.FlushNever // a crash of the process loses nothing; the disk is quicker
+}
+
+// own returns a node's replica of the partition that a name's records are in, and its coordinator.
+func (c *testCluster) own(n *Node, topic, name string) (*replica.Replica, coordinator) {
+	c.Helper()
+	p, err := n.coordinatorOf(c.ctx(), topic, map[string]int{OffsetsTopic: offsetsPartitions, TransactionsTopic: transactionsPartitions}[topic], name)
+	require.NoError(c, err)
+	ctx := c.ctx()
+	for {
+		rep, coord, _ := p.state()
+		if rep != nil {
+			return rep, coord
+		}
+		here, _ := p.signals()
+		select {
+		case <-here:
+		case <-ctx.Done():
+			require.FailNow(c, "the partition is not opened", "%v", p.tp)
+		}
+	}
+}
+
+// short waits until a partition of the cluster's own is as short as it should be on
+// each node that runs, and has been trimmed beyond from.
+func (c *testCluster) short(topic, name string, from record.Offset) (start record.Offset) {
+	c.Helper()
+	for _, id := range c.peers {
+		if c.machines[id].Node == nil {
+			continue
+		}
+		rep, _ := c.own(c.node(id), topic, name)
+		require.Eventually(c, func() bool {
+			s := rep.Status()
+			start = s.StartOffset
+			return start > from && s.SizeBytes < 24<<10
+		}, 10*time.Second, time.Millisecond, "%s on %s", topic, id)
+	}
+	return start
+}
+
+func TestCommittedOffsetsAreRightAndTheirLogShortHoweverOftenTheyAreCommitted(t *testing.T) {
+	c := startCluster(t, small, "a", "b", "c")
+	c.create("orders", 3)
+	asked := func(n *Node) (offsets []record.Offset) {
+		req := group.Request{Op: group.OpCommitted}
+		for i := range int32(3) {
+			req.Partitions = append(req.Partitions, part("orders", i))
+		}
+		a, err := n.Group(c.ctx(), "billing", req)
+		require.NoError(t, err)
+		for _, o := range a.Offsets {
+			offsets = append(offsets, o.Offset)
+		}
+		return offsets
+	}
+	next := record.Offset(0)
+	commit := func(n *Node, times int) {
+		for range times {
+			next++
+			_, err := n.Group(c.ctx(), "billing", group.Request{Op: group.OpCommit, Offsets: []group.Offset{{TopicPartition: part("orders", int32(next%2)), Offset: next}}})
+			require.NoError(t, err)
+		}
+	}
+	_, err := c.node("a").Group(c.ctx(), "billing", group.Request{Op: group.OpCommit, Offsets: []group.Offset{{TopicPartition: part("orders", 2), Offset: 7}}})
+	require.NoError(t, err)
+	commit(c.node("a"), 300)
+	want := func() []record.Offset { return []record.Offset{next - next%2, next - 1 + next%2, 7} }
+	start := c.short(OffsetsTopic, "billing", 0)
+	require.Equal(t, want(), asked(c.node("b")))
+
+	// A node that is down while the log is trimmed, more than once.
+	p, err := c.node("a").groupPartition(c.ctx(), "billing")
+	require.NoError(t, err)
+	var down string
+	for _, id := range c.peers {
+		if id != c.leader(c.node("a"), p.tp) {
+			down = id
+		}
+	}
+	c.stop(down)
+	commit(c.other(down), 500)
+	start = c.short(OffsetsTopic, "billing", start)
+	c.start(down)
+	rep, _ := c.own(c.node(down), OffsetsTopic, "billing")
+	require.NoError(t, rep.Wait(c.ctx(), start))
+	require.Equal(t, want(), asked(c.node(down)))
+	_, coord := c.own(c.node(down), OffsetsTopic, "billing")
+	known := func() (got record.Offset) { // without asking the leader
+		coord.(*group.Coordinator).View(func(s *group.State) { got = s.Committed("billing", part("orders", 2)).Offset })
+		return got
+	}
+	require.Eventually(t, func() bool { return known() == 7 }, 10*time.Second, time.Millisecond)
+
+	// It can lead.
+	require.NoError(t, c.node(down).TransferLeader(c.ctx(), p.tp, down))
+	require.Equal(t, want(), asked(c.other(down)))
+	commit(c.node(down), 100)
+
+	for _, id := range c.peers {
+		c.stop(id)
+	}
+	for _, id := range c.peers {
+		c.start(id)
+	}
+	require.Equal(t, want(), asked(c.node("a")))
+	c.short(OffsetsTopic, "billing", start)
+}
+
+func TestTransactionsAreKnownAndTheirLogShortHoweverManyThereAre(t *testing.T) {
+	c := startCluster(t, small, "a")
+	c.create("orders", 1)
+	var last record.ProducerID
+	for i := range 60 {
+		last = c.transact(c.node("a"), fmt.Sprint("h", i/10), part("orders", 0), fmt.Sprint(i))
+	}
+	c.short(TransactionsTopic, "invoicing", 0)
+	c.stop("a")
+	c.start("a")
+	n := c.node("a")
+	_, coord := c.own(n, TransactionsTopic, "invoicing")
+	p, err := n.coordinatorOf(c.ctx(), TransactionsTopic, transactionsPartitions, "invoicing")
+	require.NoError(t, err)
+	c.leader(n, p.tp)
+	require.NoError(t, coord.(*txn.Coordinator).Read(c.ctx(), func(s *txn.State) {
+		require.Equal(t, last, s.Info("invoicing").Producer)
+		require.Equal(t, txn.CompleteCommit, s.Info("invoicing").Status)
+	}))
+	c.transact(n, "h", part("orders", 0), "60")
+	require.Len(t, c.committed(n, part("orders", 0), 61), 61)
+	c.short(TransactionsTopic, "invoicing", 0)
 }

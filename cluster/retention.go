@@ -27,7 +27,7 @@ type PartitionPlan struct {
 // Retain applies a topic's retention now, as each partition's leader does in the
 // background anyway, and returns what went. A partition that failed is left out
 // and named in the error. *InvalidTopicError for the cluster's own topics, which
-// keep everything.
+// keep what they need.
 func (n *Node) Retain(ctx context.Context, topic string) ([]PartitionPlan, error) {
 	return n.retention(ctx, topic, opRetain)
 }
@@ -44,7 +44,7 @@ func (n *Node) retention(ctx context.Context, topic, op string) ([]PartitionPlan
 	}
 	defer leave()
 	if isInternal(topic) {
-		return nil, &InvalidTopicError{Topic: topic, Reason: "the cluster's own topics keep everything"}
+		return nil, &InvalidTopicError{Topic: topic, Reason: "the cluster's own topics keep what they need"}
 	}
 	t, err := n.topic(ctx, topic)
 	if err != nil {

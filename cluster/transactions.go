@@ -46,12 +46,13 @@ func (n *Node) Transaction(ctx context.Context, id string, req txn.Request) (txn
 func (n *Node) startTransactions(tp record.TopicPartition, rep *replica.Replica) *txn.Coordinator {
 	t, _ := n.folded(tp.Topic)
 	return txn.Start(txn.Config{
-		Partition:     local{rep, tp, n.cfg.ID},
-		Participants:  participants{n},
-		NewProducerID: n.freshProducerID,
-		Changed:       rep.Changed,
-		Forgetful:     t.Config.Flush != log.FlushEach,
-		Logger:        n.cfg.Logger,
+		Partition:       local{rep, tp, n.cfg.ID},
+		Participants:    participants{n},
+		NewProducerID:   n.freshProducerID,
+		Changed:         rep.Changed,
+		Forgetful:       t.Config.Flush != log.FlushEach,
+		Logger:          n.cfg.Logger.With("partition", tp.String()),
+		CompactionFloor: n.cfg.CompactionFloor,
 	})
 }
 

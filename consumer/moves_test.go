@@ -50,6 +50,11 @@ func (o offsets) Barrier(context.Context) (record.LeaderEpoch, record.Offset, er
 
 func (o offsets) Leading() (record.LeaderEpoch, error) { return 1, nil }
 
+func (o offsets) Trim(_ context.Context, offset record.Offset) error {
+	o.trim(offset)
+	return nil
+}
+
 // crew is members of one group that run, and what their handlers have seen.
 type crew struct {
 	*testing.T

@@ -69,6 +69,7 @@ func (f *fleet) start(m *machine) {
 	require.NoError(f.t, err)
 	n, err := cluster.Open(context.Background(), cluster.Config{
 		FS: m.disk, Dir: "data", Stable: m.stable, Endpoint: e, Peers: []string{"a", "b", "c"}, ElectionTimeout: 150 * time.Millisecond,
+		CompactionFloor: 8 << 10, // so that coordinators die while they rewrite their log
 	})
 	require.NoError(f.t, err)
 	m.endpoint = e

@@ -37,7 +37,9 @@ type Config struct {
 	OffsetsRetention time.Duration
 	// MaxMembers is how many members a group may have. Default 1,000.
 	MaxMembers int
-	Logger     *slog.Logger // default silent
+	// CompactionFloor is as fold.Compaction.Floor. Default 4 MiB.
+	CompactionFloor int64
+	Logger          *slog.Logger // default silent
 }
 
 // Coordinator keeps the groups of one partition of __consumer_offsets. There
@@ -65,7 +67,6 @@ func Start(cfg Config) *Coordinator {
 	c := &Coordinator{
 		rules:  rules{partitions: cfg.Partitions, made: cfg.Made, id: cfg.TopicID, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		state:  NewState(),
 		keep:   cmp.Or(cfg.OffsetsRetention, 7*24*time.Hour),
 		sessions: sessions{
 			standard:  cmp.Or(cfg.SessionTimeout, 10*time.Second),
@@ -75,7 +76,15 @@ func Start(cfg Config) *Coordinator {
 	}
 	c.sessions.disarm()
 	c.life, c.end = context.WithCancel(context.Background())
-	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.Apply, Logger: c.logger})
+	c.fold = fold.Start(fold.Config{
+		Partition: cfg.Partition,
+		Compaction: &fold.Compaction{
+			New:   func() fold.State { return NewState() },
+			Show:  func(s fold.State) { c.state = s.(*State) },
+			Floor: cfg.CompactionFloor,
+		},
+		Logger: c.logger,
+	})
 	c.wg.Go(c.watch)
 	return c
 }

@@ -21,6 +21,35 @@ type stage struct {
 	coord []*Coordinator
 }
 
+// floor has the log rewritten often, also where a test is about something else.
+const floor = 2 << 10
+
+// agree checks that each node has all that was ever written, and so has who folds
+// only what is left of the log.
+func (s *stage) agree() {
+	s.Helper()
+	n := s.q.Node()
+	s.coord = append(s.coord, Start(Config{Partition: n, Partitions: func(string) int { return 0 }}))
+	s.Cleanup(s.coord[len(s.coord)-1].Close)
+	s.q.Do(func() {
+		for _, n := range s.nodes {
+			n.Held = false
+		}
+	})
+	synctest.Wait()
+	all := NewState()
+	s.q.Do(func() {
+		marks, err := s.q.Replay(s.q.End, all.Apply)
+		require.NoError(s, err)
+		require.Positive(s, marks)
+		require.Positive(s, s.q.Start)
+		require.Less(s, s.q.Bytes(), 8*floor)
+	})
+	for _, c := range s.coord {
+		c.View(func(state *State) { require.Equal(s, all, state) })
+	}
+}
+
 // play runs a test on a stage whose first node leads.
 func play(t *testing.T, partitions int, test func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +61,7 @@ func play(t *testing.T, partitions int, test func(s *stage)) {
 					return partitions
 				}
 				return 0
-			}})
+			}, CompactionFloor: floor})
 			t.Cleanup(c.Close)
 			s.nodes, s.coord = append(s.nodes, n), append(s.coord, c)
 		}

@@ -101,4 +101,8 @@
 // in milliseconds, 0 for the coordinator's default. Fields that are empty or
 // zero are left out of keys, so partition 0 has no p, and out of client,
 // instance, assignor and metadata.
+//
+// The log is kept short ([fold.Compaction]): what a group is made of is written again
+// now and then. An offset's record then has the time of its commit, and the group's says
+// in empty, ms since 1970, when a member went last, if one has.
 package group

@@ -45,6 +45,7 @@ type (
 		Partitions map[string]int           `json:"topics"`
 		Made       map[string]record.Offset `json:"made,omitempty"`
 		Target     map[string]byTopic       `json:"target"`
+		Empty      int64                    `json:"empty,omitempty"` // when a member went last, ms since 1970; 0 leaves it
 	}
 	memberValue struct {
 		V        int      `json:"v"`

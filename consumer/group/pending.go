@@ -82,7 +82,7 @@ func (d *decision) settle(req Request) error {
 				continue
 			}
 			k := key{Kind: kindOffset, Group: d.name, Topic: tp.Topic, Partition: tp.Partition}
-			r, err := encode(d.now, k, offsetValue{V: formatVersion, TopicID: o.topic, Offset: o.next, Metadata: o.metadata})
+			r, err := encode(d.now, k, o.value())
 			if err != nil {
 				return err
 			}
@@ -105,11 +105,7 @@ func (d *decision) putPending(id record.ProducerID, v pendingValue, offsets map[
 	var value any
 	if v != (pendingValue{}) {
 		v.V, v.Time = formatVersion, d.now.UnixMilli()
-		all := pendingOffsets{pendingValue: v}
-		for _, tp := range slices.SortedFunc(maps.Keys(offsets), record.TopicPartition.Compare) {
-			all.Offsets = append(all.Offsets, Offset{TopicPartition: tp, TopicID: offsets[tp].topic, Offset: offsets[tp].next, Metadata: offsets[tp].metadata})
-		}
-		value = all
+		value = pendingOffsets{pendingValue: v, Offsets: listed(offsets)}
 	}
 	r, err := encode(d.now, k, value)
 	if err == nil {

@@ -69,6 +69,11 @@ func newGroupState() *groupState {
 	}
 }
 
+// blank tells that no record is left of the group.
+func (g *groupState) blank() bool {
+	return g.generation == 0 && len(g.members)+len(g.owners)+len(g.offsets)+len(g.pending) == 0
+}
+
 // draft returns a copy to try membership changes on. Offsets and what is pending are shared.
 func (g *groupState) draft() *groupState {
 	d := *g
@@ -93,6 +98,9 @@ func (s *State) Apply(r record.Record) error {
 		return fmt.Errorf("record %s: %w", r.Key, err)
 	}
 	s.groups[k.Group] = g
+	if g.blank() {
+		delete(s.groups, k.Group)
+	}
 	return nil
 }
 
@@ -126,6 +134,9 @@ func (g *groupState) applyGroup(value []byte) error {
 	g.target = make(Target, len(v.Target))
 	for m, tps := range v.Target {
 		g.target[m] = tps.sorted()
+	}
+	if v.Empty > 0 {
+		g.empty = time.UnixMilli(v.Empty)
 	}
 	return nil
 }

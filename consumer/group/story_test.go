@@ -161,6 +161,7 @@ func TestMembersComeAndGoWhileLeadersChange(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		s.agree()
 		require.Len(s, l.acked, 7)
 		require.Greater(s, l.moves, 20)
 		for p, acked := range l.acked {

@@ -22,6 +22,32 @@
 // the election of the new leader. Where that is not good enough, use
 // [Fold.Read], which asks a quorum.
 //
+// # How a log stays short
+//
+// A log of a few keys that are written again and again would grow for ever, and all
+// of it be folded at each start. With [Compaction] the leader writes the state again
+// at the end of the log when that has grown to a multiple of what the state took the
+// last time, and trims what was before:
+//
+//	offsets    0 ...... from ......................... mark ...
+//	           │         │ each key as it is now,      │
+//	           │         │ in pieces between which     └ {"k":"rewritten"}
+//	           │         │ others decide                 {"v":1,"from":…,"bytes":…}
+//	           └ trimmed ┘
+//
+// from is where the first piece was decided on, and all keys that were there then are
+// written before the mark. So whoever folds from there, or from any offset below, has the
+// whole state when it has come to the mark: the last record of each key counts. bytes
+// are those of the batches from there to the one with the mark; every node knows by it
+// when the next rewriting is due, whoever leads by then. A rewriting without a mark, of a
+// leader that was replaced, is records like any other.
+//
+// A node that was away while what it needs next was trimmed folds a second state from
+// where the log begins, and shows it with the mark: until then it decides nothing, and
+// shows what it had.
+//
+// # Followers
+//
 // The fold follows the partition on every node, so that a follower has little
 // to catch up with when it becomes leader. It reads below the high watermark
 // only: what is folded is never taken back.
@@ -57,24 +83,30 @@ type Partition interface {
 	// Leading returns the epoch in which this node believes to lead, else a
 	// *record.NotLeaderError. It must not wait.
 	Leading() (record.LeaderEpoch, error)
+	// Trim removes what lies below offset, on all nodes: whole files, so some of it may
+	// stay. *record.NotLeaderError if this node does not lead.
+	Trim(ctx context.Context, offset record.Offset) error
 }
 
-// Config says what is folded into what. Partition and Apply are required.
+// Config says what is folded into what. Partition is required, and Apply or Compaction.
 type Config struct {
 	Partition Partition
 	// Apply folds one record into the state. The fold calls it in the order of
 	// the log, under its lock, once for each record. An error stops the fold for
 	// good: a record that is not understood must not be passed over.
-	Apply  func(r record.Record) error
-	Logger *slog.Logger // what an operator should know; default silent
+	Apply func(r record.Record) error
+	// Compaction keeps the log short, in place of Apply. Without it the log must keep
+	// everything.
+	Compaction *Compaction
+	Logger     *slog.Logger // what an operator should know; default silent
 }
 
-// Fold is a state machine over a partition. It owns one goroutine, which Start
-// starts and Close ends, and one while decisions are written together.
+// Fold is a state machine over a partition. It owns one goroutine, with compaction
+// two, which Start starts and Close ends, and one while decisions are written together.
 type Fold struct {
-	partition Partition
-	apply     func(record.Record) error
-	logger    *slog.Logger
+	partition  Partition
+	compaction *Compaction
+	logger     *slog.Logger
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -84,25 +116,34 @@ type Fold struct {
 	turn    chan struct{}      // capacity 1: held by who makes decisions
 	epoch   record.LeaderEpoch // in which the state is known to be complete, 0 for none; guarded by turn
 
-	state sync.RWMutex // guards the caller's state, next and err
-	next  record.Offset
-	err   error // why folding stopped
+	state   sync.RWMutex // guards the caller's state and what follows
+	current State        // with compaction
+	image
+	err error // why folding stopped
 
 	waiting sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced when next or err changes
+
+	grownUp chan struct{} // capacity 1: the log may be due to be shortened
 }
 
 // Start begins to follow the partition from its start.
 func Start(cfg Config) *Fold {
 	life, end := context.WithCancel(context.Background())
 	f := &Fold{
-		partition: cfg.Partition,
-		apply:     cfg.Apply,
-		logger:    cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		life:      life,
-		end:       end,
-		turn:      make(chan struct{}, 1),
-		changed:   make(chan struct{}),
+		partition:  cfg.Partition,
+		compaction: cfg.Compaction,
+		logger:     cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		life:       life,
+		end:        end,
+		turn:       make(chan struct{}, 1),
+		changed:    make(chan struct{}),
+		grownUp:    make(chan struct{}, 1),
+	}
+	f.image = image{apply: cfg.Apply, whole: true}
+	if cfg.Compaction != nil {
+		f.show(f.rebuild(0))
+		f.wg.Go(f.shorten)
 	}
 	f.wg.Go(f.follow)
 	return f

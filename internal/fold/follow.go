@@ -18,14 +18,19 @@ const (
 // the fold's own goroutine.
 func (f *Fold) follow() {
 	var it record.Iterator
+	var again *rebuild // nil unless a part of the log was missed
 	backoff := minBackoff
 	for f.life.Err() == nil {
-		f.state.RLock()
-		next := f.next
-		f.state.RUnlock()
+		next := f.position(again)
 		fetched, err := f.partition.Fetch(f.life, next, fetchBytes)
 		if err == nil {
-			if err := f.fold(&it, fetched.Batches); err != nil {
+			if again == nil {
+				err = f.fold(&it, fetched.Batches)
+			} else if err = again.take(&it, fetched.Batches); err == nil && again.whole {
+				f.show(again)
+				again = nil
+			}
+			if err != nil {
 				f.stop(err)
 				return
 			}
@@ -34,6 +39,10 @@ func (f *Fold) follow() {
 		}
 		if f.life.Err() != nil {
 			return
+		}
+		if start, ok := f.missed(err); ok {
+			again = f.rebuild(start)
+			continue
 		}
 		if permanent(err) {
 			f.stop(err)
@@ -45,6 +54,16 @@ func (f *Fold) follow() {
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+// position returns what is to be fetched next.
+func (f *Fold) position(again *rebuild) record.Offset {
+	if again != nil {
+		return again.next
+	}
+	f.state.RLock()
+	defer f.state.RUnlock()
+	return f.next
 }
 
 // stop ends folding for good.
@@ -97,31 +116,4 @@ func (f *Fold) foldOwn(b record.Batch) {
 	defer f.advanced()
 	// A record that is not understood is met again by who follows, and stops it there.
 	_ = f.take(new(record.Iterator), []record.Batch{b})
-}
-
-// take folds what is not folded yet. f.state is held.
-func (f *Fold) take(it *record.Iterator, batches []record.Batch) error {
-	for _, b := range batches {
-		if b.NextOffset() <= f.next {
-			continue
-		}
-		if err := it.Reset(b); err != nil {
-			return err
-		}
-		var r record.Record
-		for it.Next(&r) {
-			if r.Offset < f.next { // the first batch may begin below
-				continue
-			}
-			if err := f.apply(r); err != nil {
-				return fmt.Errorf("record at offset %d: %w", r.Offset, err)
-			}
-			f.next = r.Offset + 1
-		}
-		if err := it.Err(); err != nil {
-			return err
-		}
-		f.next = max(f.next, b.NextOffset())
-	}
-	return nil
 }

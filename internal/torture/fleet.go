@@ -79,7 +79,7 @@ func (f *fleet) start(ctx context.Context, m *machine) {
 	n, err := cluster.Open(ctx, cluster.Config{
 		FS: f.cfg.WrapFS(m.disk), Dir: dataDir, Stable: m.stable, Endpoint: e, Peers: f.ids(), Join: m.joins,
 		ElectionTimeout: f.cfg.temper().election, SleepAfter: f.cfg.temper().sleep,
-		RetentionInterval: 3 * time.Second, Logger: slog.New(&listener{fleet: f, machine: m}),
+		RetentionInterval: 3 * time.Second, CompactionFloor: 8 << 10, Logger: slog.New(&listener{fleet: f, machine: m}),
 	})
 	if err != nil {
 		f.history.violate(Unopened, "%s: %v", m.id, err)

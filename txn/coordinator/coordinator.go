@@ -43,7 +43,9 @@ type Config struct {
 	Forgetful bool
 	// Unused is how long an id is kept that nobody uses. Default 7 days.
 	Unused time.Duration
-	Logger *slog.Logger // default silent
+	// CompactionFloor is as fold.Compaction.Floor. Default 4 MiB.
+	CompactionFloor int64
+	Logger          *slog.Logger // default silent
 }
 
 // Coordinator keeps the transactions of one partition of __transaction_state.
@@ -77,13 +79,23 @@ func Start(cfg Config) *Coordinator {
 	c := &Coordinator{
 		cfg:       cfg,
 		logger:    cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		state:     NewState(),
 		finishing: map[string]*finisher{},
 		rearm:     make(chan struct{}, 1),
 	}
-	c.state.forgetful = cfg.Forgetful
 	c.life, c.end = context.WithCancel(context.Background())
-	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.Apply, Logger: c.logger})
+	c.fold = fold.Start(fold.Config{
+		Partition: cfg.Partition,
+		Compaction: &fold.Compaction{
+			New: func() fold.State {
+				s := NewState()
+				s.forgetful = cfg.Forgetful
+				return s
+			},
+			Show:  func(s fold.State) { c.state = s.(*State) },
+			Floor: cfg.CompactionFloor,
+		},
+		Logger: c.logger,
+	})
 	c.wg.Go(c.watch)
 	return c
 }

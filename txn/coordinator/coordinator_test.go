@@ -30,9 +30,31 @@ func in(t *testing.T, test func(t *testing.T, q *foldtest.Quorum, w *world, a, b
 }
 
 func start(t *testing.T, w *world, n *foldtest.Node) *Coordinator {
-	c := Start(Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.Elections})
+	c := Start(Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.Elections, CompactionFloor: floor})
 	t.Cleanup(c.Close)
 	return c
+}
+
+// floor has the log rewritten often, also where a test is about something else.
+const floor = 2 << 10
+
+// agree checks that each coordinator has all that was ever written, and so has one
+// that folds only what is left of the log.
+func agree(t *testing.T, q *foldtest.Quorum, w *world, cs ...*Coordinator) {
+	t.Helper()
+	cs = append(cs, start(t, w, q.Node()))
+	synctest.Wait()
+	all := NewState()
+	q.Do(func() {
+		marks, err := q.Replay(q.End, all.Apply)
+		require.NoError(t, err)
+		require.Positive(t, marks)
+		require.Positive(t, q.Start)
+		require.Less(t, q.Bytes(), 8*floor)
+	})
+	for _, c := range cs {
+		c.View(func(s *State) { require.Equal(t, all, s) })
+	}
 }
 
 func must(t *testing.T, c *Coordinator, id string, req Request) Response {
@@ -363,7 +385,7 @@ func TestNoFailureTearsATransaction(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Hour) // what nobody has ended is aborted
-			synctest.Wait()
+			agree(t, q, w, cs...)
 			var did [3]map[string]string
 			for p := range did {
 				did[p] = map[string]string{}

@@ -50,7 +50,8 @@
 //
 // # Records
 //
-// All records of an id are in one partition of __transaction_state. The last
+// All records of an id are in one partition of __transaction_state, which is kept short
+// ([fold.Compaction]). The last
 // record of a key counts, one without a value deletes it. Keys and values are
 // JSON; a version, v, that is not known stops the fold, fields that are not
 // known are passed over. Times are ms since 1970.

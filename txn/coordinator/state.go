@@ -130,6 +130,32 @@ func encode(now time.Time, id string, t *transaction) (r record.Record, err erro
 	return r, err
 }
 
+// Keys returns the keys of the records of all ids, in order.
+func (s *State) Keys() (keys []string, err error) {
+	for _, id := range slices.Sorted(maps.Keys(s.transactions)) {
+		k, err := json.Marshal(key{kindTxn, id})
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, string(k))
+	}
+	return keys, nil
+}
+
+// Current returns the record that makes a key what it is, false if it is not there.
+func (s *State) Current(text string, now time.Time) (r record.Record, ok bool, err error) {
+	var k key
+	if err := json.Unmarshal([]byte(text), &k); err != nil {
+		return r, false, err
+	}
+	t, ok := s.transactions[k.ID]
+	if !ok {
+		return r, false, nil
+	}
+	r, err = encode(now, k.ID, t)
+	return r, err == nil, err
+}
+
 // Info is what people want to know of a transactional id.
 type Info struct {
 	ID       string

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// Config says which half messages a coordinator keeps. All but Logger are required.
+// Config says which half messages a coordinator keeps. The first four are required.
 type Config struct {
 	// Partition is the one of __half_messages that holds them.
 	Partition fold.Partition
@@ -23,7 +23,9 @@ type Config struct {
 	NewProducerID func(ctx context.Context) (record.ProducerID, error)
 	// Changed returns a channel that is closed at the next change of leader.
 	Changed func() <-chan struct{}
-	Logger  *slog.Logger // default silent
+	// CompactionFloor is as fold.Compaction.Floor. Default 4 MiB.
+	CompactionFloor int64
+	Logger          *slog.Logger // default silent
 }
 
 // Coordinator keeps the half messages of one partition of __half_messages. There is
@@ -54,10 +56,18 @@ const (
 // Start begins to follow the partition.
 func Start(cfg Config) *Coordinator {
 	c := &Coordinator{
-		cfg: cfg, logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), state: newState(), work: make(chan struct{}, 1),
+		cfg: cfg, logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), work: make(chan struct{}, 1),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
-	c.fold = fold.Start(fold.Config{Partition: cfg.Partition, Apply: c.state.apply, Logger: c.logger})
+	c.fold = fold.Start(fold.Config{
+		Partition: cfg.Partition,
+		Compaction: &fold.Compaction{
+			New:   func() fold.State { return newState() },
+			Show:  func(s fold.State) { c.state = s.(*state) },
+			Floor: cfg.CompactionFloor,
+		},
+		Logger: c.logger,
+	})
 	c.wg.Go(c.deliver)
 	return c
 }

@@ -26,7 +26,8 @@
 //
 // # Records
 //
-// All messages of a producer group are in one partition of __half_messages. Keys and
+// All messages of a producer group are in one partition of __half_messages, which is
+// kept short (fold.Compaction). Keys and
 // values are JSON; a version, v, that is not known stops the fold. The last record of
 // a key counts, one without a value deletes it. Times are ms since 1970.
 //

@@ -3,6 +3,8 @@ package half
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -89,7 +91,7 @@ type lane struct {
 }
 
 // state is what the records of a partition of __half_messages add up to. It is
-// pure, and changes only by apply.
+// pure, and changes only by Apply.
 type state struct {
 	groups map[string]map[ID]*message
 	lanes  map[record.TopicPartition]lane
@@ -99,8 +101,8 @@ func newState() *state {
 	return &state{groups: map[string]map[ID]*message{}, lanes: map[record.TopicPartition]lane{}}
 }
 
-// apply folds one record.
-func (s *state) apply(r record.Record) error {
+// Apply folds one record.
+func (s *state) Apply(r record.Record) error {
 	var k key
 	if err := json.Unmarshal(r.Key, &k); err != nil {
 		return fmt.Errorf("key %q: %w", r.Key, err)
@@ -143,6 +145,46 @@ func (s *state) put(group string, id ID, m *message) {
 		s.groups[group] = g
 	}
 	g[id] = m
+}
+
+// Keys returns the keys of the records that the state is made of, in order.
+func (s *state) Keys() (keys []string, err error) {
+	add := func(k key) {
+		text, e := json.Marshal(k)
+		if e != nil {
+			err = e
+		}
+		keys = append(keys, string(text))
+	}
+	for _, group := range slices.Sorted(maps.Keys(s.groups)) {
+		for _, id := range slices.Sorted(maps.Keys(s.groups[group])) {
+			add(key{Kind: kindHalf, Group: group, ID: id})
+		}
+	}
+	for _, tp := range slices.SortedFunc(maps.Keys(s.lanes), record.TopicPartition.Compare) {
+		add(key{Kind: kindLane, Topic: tp.Topic, Partition: tp.Partition})
+	}
+	return keys, err
+}
+
+// Current returns the record that makes a key what it is, false if it is not there.
+func (s *state) Current(text string, now time.Time) (r record.Record, ok bool, err error) {
+	var k key
+	if err := json.Unmarshal([]byte(text), &k); err != nil {
+		return r, false, err
+	}
+	var value any
+	switch k.Kind {
+	case kindHalf:
+		value, ok = s.groups[k.Group][k.ID], s.groups[k.Group][k.ID] != nil
+	case kindLane:
+		value, ok = s.lanes[record.TopicPartition{Topic: k.Topic, Partition: k.Partition}]
+	}
+	if !ok {
+		return r, false, nil
+	}
+	r, err = encode(now, k, value)
+	return r, err == nil, err
 }
 
 func decode[T any](data []byte) (*T, error) {

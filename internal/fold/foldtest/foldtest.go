@@ -14,8 +14,8 @@ import (
 // lock.
 type Quorum struct {
 	sync.Mutex
-	Batches []record.Batch // from Start on
-	Start   record.Offset  // records below are trimmed
+	Batches []record.Batch // all that were ever written
+	Start   record.Offset  // those below are trimmed
 	End     record.Offset
 	Leader  *Node
 	Epoch   record.LeaderEpoch
@@ -34,6 +34,7 @@ type Node struct {
 	Believes record.LeaderEpoch // leads in this epoch, as far as it knows; 0 if it does not
 	Held     bool               // fetches wait, and the answers to appends, as on a node that lags
 	Gate     chan struct{}      // appends wait for it, if there is one, before they are written
+	Upto     record.Offset      // fetches return batches that begin below; 0 for all
 	Refetch  bool               // answers begin one batch below what was asked for
 	Fetches  int
 	Barriers int
@@ -42,6 +43,8 @@ type Node struct {
 	FailBarrier func() error
 	FailAppend  func(write func()) error
 	FailTrim    func() error
+	// Round returns how far a trim to offset gets; nil for all of it.
+	Round func(offset record.Offset) record.Offset
 }
 
 // Node adds a node.
@@ -126,7 +129,11 @@ func (n *Node) fetch(from record.Offset) (record.Fetched, error) {
 	if n.Refetch && i > 0 && i < len(q.Batches) {
 		i--
 	}
-	f.Batches = append(f.Batches, q.Batches[i:]...)
+	for _, b := range q.Batches[i:] {
+		if n.Upto == 0 || b.BaseOffset() < n.Upto {
+			f.Batches = append(f.Batches, b)
+		}
+	}
 	return f, nil
 }
 
@@ -187,7 +194,7 @@ func (n *Node) Leading() (record.LeaderEpoch, error) {
 	return n.Believes, nil
 }
 
-// Trim implements fold.Partition. Whole batches go.
+// Trim implements fold.Partition.
 func (n *Node) Trim(_ context.Context, offset record.Offset) error {
 	q := n.Q
 	q.Lock()
@@ -200,10 +207,43 @@ func (n *Node) Trim(_ context.Context, offset record.Offset) error {
 	if q.Leader != n {
 		return &record.NotLeaderError{}
 	}
-	q.Start = max(q.Start, min(offset, q.End))
-	i := sort.Search(len(q.Batches), func(i int) bool { return q.Batches[i].NextOffset() > q.Start })
-	q.Batches = q.Batches[i:]
+	if offset = min(offset, q.End); offset <= q.Start {
+		return nil
+	}
+	if n.Round != nil {
+		offset = n.Round(offset)
+	}
+	q.Start = max(q.Start, offset)
 	return nil
+}
+
+// Bytes returns the size of the batches that are not trimmed. q is locked.
+func (q *Quorum) Bytes() (n int) {
+	for _, b := range q.Batches {
+		if b.NextOffset() > q.Start {
+			n += len(b)
+		}
+	}
+	return n
+}
+
+// Replay folds all records below an offset that were ever written, trimmed or not, but
+// for the marks of the fold itself. It returns how many of those there are. q is locked.
+func (q *Quorum) Replay(below record.Offset, apply func(r record.Record) error) (marks int, err error) {
+	for _, b := range q.Batches {
+		var it record.Iterator
+		if err := it.Reset(b); err != nil {
+			return marks, err
+		}
+		for r := (record.Record{}); it.Next(&r) && r.Offset < below; {
+			if string(r.Key) == `{"k":"rewritten"}` {
+				marks++
+			} else if err := apply(r); err != nil {
+				return marks, err
+			}
+		}
+	}
+	return marks, nil
 }
 
 // Elections returns a channel that is closed at the next election.

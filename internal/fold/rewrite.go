@@ -1,0 +1,134 @@
+package fold
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorumlog/quorumlog/record"
+)
+
+// Compaction says how a log is kept short. New and Show are required.
+type Compaction struct {
+	// New returns an empty state. Show makes it the one that is decided on and read;
+	// the fold calls it under its lock, and once from Start. There may be a second one
+	// while this node makes up for a part of the log that is gone.
+	New  func() State
+	Show func(s State)
+	// Floor is the size in bytes below which a log is left alone. Default 4 MiB.
+	Floor int64
+}
+
+// State is what a log with compaction adds up to. The last record of a key counts,
+// whatever comes before it and between; one without a value deletes it.
+type State interface {
+	// Apply is as Config.Apply. The records before the first one may be missing, with
+	// keys that those set: what it is told to delete need not be there.
+	Apply(r record.Record) error
+	// Keys returns the keys of the records that the state is made of.
+	Keys() ([]string, error)
+	// Current returns the record that sets key to what it is; false if it is not there
+	// any more. now is for records whose time means nothing.
+	Current(key string, now time.Time) (record.Record, bool, error)
+}
+
+const (
+	defaultFloor = 4 << 20
+	growth       = 4                // a log is rewritten when it is so many times its size after the last time
+	pieces       = 16               // at least so many make up the floor; what is longer is one record
+	pieceTimeout = 10 * time.Second // the others wait as long
+)
+
+// shorten has the log rewritten and trimmed whenever it is due, until Close. It is
+// a goroutine of the fold's own.
+func (f *Fold) shorten() {
+	trimmed := record.Offset(0)
+	for {
+		select {
+		case <-f.grownUp:
+		case <-f.life.Done():
+			return
+		}
+		err := f.shortenOnce(&trimmed)
+		if err == nil || f.life.Err() != nil {
+			continue
+		}
+		f.state.Lock() // not before the log has grown: the next leader has its own mind
+		f.limit = f.bytes + f.floor
+		f.state.Unlock()
+		if !errors.Is(err, record.ErrNotLeader) {
+			f.logger.Warn("log could not be shortened, trying again when it has grown", "err", err)
+		}
+	}
+}
+
+func (f *Fold) shortenOnce(trimmed *record.Offset) error {
+	for {
+		if _, err := f.partition.Leading(); err != nil {
+			return err
+		}
+		f.state.RLock()
+		from, due := f.from, f.limit > 0 && f.bytes >= f.limit
+		f.state.RUnlock()
+		if from > *trimmed { // all that was there is written again
+			if err := f.partition.Trim(f.life, from); err != nil {
+				return err
+			}
+			*trimmed = from
+		}
+		if !due {
+			return nil
+		}
+		if err := f.rewrite(); err != nil {
+			return err
+		}
+	}
+}
+
+// rewrite writes the state again at the end of the log, in pieces between which
+// others decide. Each key is written as it is at that moment. What is broken off by
+// a change of leader or a crash does no harm: without its mark it counts as records
+// like any other.
+func (f *Fold) rewrite() error {
+	var (
+		keys   []string
+		begin  record.Offset
+		before int64 // bytes of the log below
+		after  int64
+	)
+	for i, done := 0, false; !done; {
+		at := i // the decision may be made again
+		piece, cancel := context.WithTimeout(f.life, pieceTimeout)
+		err := f.Propose(piece, func(record.LeaderEpoch) (records []record.Record, err error) {
+			if at == 0 {
+				begin, before = f.next, f.bytes
+				if keys, err = f.current.Keys(); err != nil {
+					return nil, err
+				}
+			}
+			now := time.Now()
+			for i, after = at, 0; i < len(keys) && after < f.floor/pieces; i++ {
+				r, ok, err := f.current.Current(keys[i], now)
+				if err != nil {
+					return nil, err
+				}
+				if ok {
+					records = append(records, r)
+					after += int64(len(r.Key) + len(r.Value))
+				}
+			}
+			if done = i == len(keys); done {
+				m, err := mark(begin, f.bytes-before)
+				return append(records, m), err
+			}
+			return records, nil
+		})
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	f.View(func() { after = f.bytes })
+	f.logger.Debug("log rewritten", "at", begin, "keys", len(keys), "bytes", before, "left", after)
+	return nil
+}
