@@ -220,8 +220,8 @@ func TestWhatIsFoldedFromAnyStartOfTheLogIsTheSame(t *testing.T) {
 		})
 	}
 	t.Logf("%d rewritings were complete, %d nodes began anew", rewritten, rebuilt)
-	require.Greater(t, rewritten, 100)
-	require.Greater(t, rebuilt, 50)
+	require.Greater(t, rewritten, 40)
+	require.Greater(t, rebuilt, 100)
 }
 
 func randomHistory(t *testing.T, rng *rand.Rand) (rewritten, rebuilt int) {
