@@ -47,7 +47,10 @@
 // what is missing before Raft starts, and writes it where it was (mend.go); damage that
 // is met later stops the replica, and opening it again mends it. So it neither leads
 // nor votes with damage, forgets nothing, and needs no leader for it. Damage where
-// the others have nothing was never committed, and is cut off. The only copy of
+// the others have nothing was never committed, and is cut off. Damage below the log
+// start, which the others may have decided on while this replica was down, goes with
+// its segments; if it cannot go without what lies above, the log is set aside, and
+// the replica begins anew as one that may have forgotten. The only copy of
 // a partition has nobody to ask: what lies around the damage is served.
 //
 // # What a replica may have forgotten

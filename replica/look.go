@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
@@ -12,33 +13,41 @@ import (
 )
 
 // A look at another replica's log needs no leader and no Raft: it is answered as
-// long as the log is open. It asks how far the log goes, and for entries [from, to):
+// long as the log is open. It asks how far the log goes, which log start offset was
+// decided as far as that replica knows, and for entries [from, to):
 //
 //	request: from u64 | to u64
-//	answer:  first u64 | next u64 | last term u64 | count u32 |
+//	answer:  first u64 | next u64 | last term u64 | log start i64 | count u32 |
 //	         count × (number u64 | term u64 | offset i64 | kind u8 | length u32) | the entries' data
 //
 // Of the entries those are returned that can be read, in order from the first
 // one asked for, up to about maxAppendBytes.
 type look struct {
 	first, next, lastTerm uint64
+	start                 record.Offset
 	entries               []segment.Entry
 }
 
 const lookEntrySize = 8 + 8 + 8 + 1 + 4
 
-// show lets other nodes look at a log; hide ends that.
-func (m *Mux) show(id groupID, l *log.Log) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shown[id] = l
+// exhibit is what other nodes may look at.
+type exhibit struct {
+	log   *log.Log
+	start *atomic.Int64 // Replica.start
 }
 
-func (m *Mux) hide(id groupID, l *log.Log) {
+// show lets other nodes look at a replica's log; hide ends that.
+func (m *Mux) show(r *Replica) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shown[id] == l {
-		delete(m.shown, id)
+	m.shown[r.id] = exhibit{r.store.log, &r.start}
+}
+
+func (m *Mux) hide(r *Replica) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shown[r.id].log == r.store.log {
+		delete(m.shown, r.id)
 	}
 }
 
@@ -50,8 +59,9 @@ func (m *Mux) serveLook(id groupID, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	m.mu.Lock()
-	l := m.shown[id]
+	x := m.shown[id]
 	m.mu.Unlock()
+	l := x.log
 	if l == nil {
 		return nil, record.ErrUnreachable
 	}
@@ -69,7 +79,7 @@ func (m *Mux) serveLook(id groupID, body []byte) ([]byte, error) {
 		data = append(data, e.Data...)
 		count++
 	}
-	answer := putU64(nil, uint64(b.First), uint64(b.Next), b.LastTerm)
+	answer := putU64(nil, uint64(b.First), uint64(b.Next), b.LastTerm, uint64(x.start.Load()))
 	return append(append(putU32(answer, count), table...), data...), nil
 }
 
@@ -85,7 +95,7 @@ func (m *Mux) look(ctx context.Context, id groupID, node string, from, to uint64
 
 func decodeLook(b []byte) (look, error) {
 	d := decoder{b: b}
-	k := look{first: d.u64(), next: d.u64(), lastTerm: d.u64()}
+	k := look{first: d.u64(), next: d.u64(), lastTerm: d.u64(), start: record.Offset(d.u64())}
 	n := int(d.u32())
 	if d.err != nil || n > len(d.b)/lookEntrySize {
 		return look{}, errShort

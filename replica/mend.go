@@ -46,26 +46,69 @@ func (e *DamagedError) Error() string {
 //
 // A hole at a place where a majority has nothing was never committed, and the
 // log is cut there.
+//
+// What lies below the log start was decided to go. So a hole there goes with its
+// segment, and is not asked for; this replica may have to be told by another one
+// which log start was decided while it was down. If the segment must stay, or the
+// checkpoint would not cover what goes, nobody has what is missing: errTrimmed.
 func (r *Replica) mend(ctx context.Context) error {
 	l := r.store.log
+	covered := r.savedStart()
+	if err := r.trimTo(record.Offset(r.start.Load()), covered); err != nil {
+		return err
+	}
 	for i, h := range l.Recovery().Damage {
-		if h.FirstEntry == h.NextEntry { // nothing that others could give
+		if h.FirstEntry == h.NextEntry || r.outside(h) { // nothing that others could give
 			continue
 		}
-		if err := r.fill(ctx, h); err != nil {
+		if err := r.fill(ctx, h, covered); err != nil {
 			return &DamagedError{TopicPartition: r.cfg.TopicPartition, Node: r.cfg.Node, Holes: l.Recovery().Damage[i:], Err: err}
 		}
-		r.cfg.Logger.Info("damage mended with what another replica had", "file", h.File, "position", h.Position, "entries", h.NextEntry-h.FirstEntry)
+		r.cfg.Logger.Info("damage mended", "file", h.File, "position", h.Position, "entries", h.NextEntry-h.FirstEntry)
 	}
 	return nil
 }
 
-// fill fills one hole, or finds that there is nothing to fill.
-func (r *Replica) fill(ctx context.Context, h *log.CorruptError) error {
+// errTrimmed says that what is missing was decided to go, and is gone everywhere.
+var errTrimmed = errors.New("it lies below the log start, and this replica cannot go on from there")
+
+// outside tells whether the log holds nothing of a hole any more.
+func (r *Replica) outside(h *log.CorruptError) bool {
+	b := r.store.log.Bounds()
+	return h.FirstEntry >= b.Next || h.NextEntry <= b.First
+}
+
+// savedStart takes the log start from the checkpoint, and returns the entry up to
+// which there is one, 0 without. Even if it is too new for what is left of the log,
+// the membership that was written with it counts.
+func (r *Replica) savedStart() (covered uint64) {
+	c, err := openCheckpoints(r.cfg.FS, r.cfg.Dir, r.store.log)
+	if err != nil || c.meta == nil {
+		return 0
+	}
+	if s, err := decodeState(c.state); err == nil {
+		r.start.Store(int64(s.start))
+	}
+	return c.meta.Index
+}
+
+// trimTo removes the segments below a log start that was decided, if the checkpoint
+// covers them (see trimSegments).
+func (r *Replica) trimTo(start record.Offset, covered uint64) error {
 	l := r.store.log
-	if h.FirstEntry >= l.Bounds().Next { // cut off by now
+	if first := l.FirstAfterTrim(start); first == l.Bounds().First || covered+1 < uint64(first) {
 		return nil
 	}
+	at, err := l.TrimTo(start)
+	if err == nil {
+		r.cfg.Logger.Info("damaged log trimmed to the log start", "start", start, "offset", at)
+	}
+	return err
+}
+
+// fill fills one hole, or finds that there is nothing to fill.
+func (r *Replica) fill(ctx context.Context, h *log.CorruptError, covered uint64) error {
+	l := r.store.log
 	vouch, term := h.NextEntry, uint64(0) // the entry that vouches, and its term here
 	if b := l.Bounds(); h.NextEntry < b.Next {
 		e, err := l.ReadEntryHeader(h.NextEntry)
@@ -76,20 +119,31 @@ func (r *Replica) fill(ctx context.Context, h *log.CorruptError) error {
 	} else {
 		vouch, term = h.NextEntry-1, b.LastTerm
 	}
-	lacking := 0
+	lacking, trimmed := 0, false
 	errs := []error{fmt.Errorf("%w: no other replica is known", record.ErrUnreachable)}
 	for _, node := range r.cfg.copies() {
 		ctx, cancel := context.WithTimeout(ctx, max(time.Second, 4*r.cfg.ElectionTimeout))
-		lacks, err := r.fillFrom(ctx, node, h, vouch, term)
+		its, err := r.fillFrom(ctx, node, h, vouch, term)
 		cancel()
-		if err == nil && !lacks {
+		if err == nil {
 			return nil
 		}
-		if lacks {
+		if its.next > 0 && its.next <= uint64(h.FirstEntry) {
 			lacking++
-			err = fmt.Errorf("its log ends before entry %d", h.FirstEntry)
+		}
+		if its.first > uint64(h.FirstEntry) && its.start >= h.From {
+			trimmed = true
+			if err := r.trimTo(its.start, covered); err != nil {
+				return err
+			}
+			if r.outside(h) {
+				return nil
+			}
 		}
 		errs = append(errs, fmt.Errorf("node %q: %w", node, err))
+	}
+	if trimmed {
+		return errors.Join(append(errs[1:], errTrimmed)...)
 	}
 	copies := len(r.cfg.copies()) + 1
 	if copies-lacking < copies/2+1 {
@@ -99,33 +153,35 @@ func (r *Replica) fill(ctx context.Context, h *log.CorruptError) error {
 	return errors.Join(errs[min(1, len(errs)-1):]...)
 }
 
-// fillFrom fills a hole from one node; lacks says that its log ends before.
-func (r *Replica) fillFrom(ctx context.Context, node string, h *log.CorruptError, vouch record.EntryNumber, term uint64) (lacks bool, err error) {
-	its, err := r.cfg.Mux.look(ctx, r.id, node, uint64(vouch), uint64(vouch)+1)
+// fillFrom fills a hole from one node, and returns how far that node's log goes.
+func (r *Replica) fillFrom(ctx context.Context, node string, h *log.CorruptError, vouch record.EntryNumber, term uint64) (its look, err error) {
+	its, err = r.cfg.Mux.look(ctx, r.id, node, uint64(vouch), uint64(vouch)+1)
 	switch {
 	case err != nil:
-		return false, err
+		return look{}, err
 	case its.next <= uint64(h.FirstEntry):
-		return true, nil
+		return its, fmt.Errorf("its log ends before entry %d", h.FirstEntry)
+	case its.first > uint64(h.FirstEntry):
+		return its, fmt.Errorf("its log begins at entry %d, behind entry %d", its.first, h.FirstEntry)
 	case len(its.entries) == 0:
-		return false, fmt.Errorf("its log holds [%d, %d), and not entry %d", its.first, its.next, vouch)
+		return its, fmt.Errorf("its log holds [%d, %d), and not entry %d", its.first, its.next, vouch)
 	case its.entries[0].Term != term:
-		return false, fmt.Errorf("its entry %d is of term %d, not %d: the logs differ", vouch, its.entries[0].Term, term)
+		return its, fmt.Errorf("its entry %d is of term %d, not %d: the logs differ", vouch, its.entries[0].Term, term)
 	}
 	for next := h.FirstEntry; next < h.NextEntry; {
-		its, err := r.cfg.Mux.look(ctx, r.id, node, uint64(next), uint64(h.NextEntry))
+		part, err := r.cfg.Mux.look(ctx, r.id, node, uint64(next), uint64(h.NextEntry))
 		if err != nil {
-			return false, err
+			return its, err
 		}
-		if len(its.entries) == 0 {
-			return false, fmt.Errorf("it cannot read its entry %d", next)
+		if len(part.entries) == 0 {
+			return its, fmt.Errorf("it cannot read its entry %d", next)
 		}
-		if err := r.store.log.Fill(its.entries); err != nil {
-			return false, err
+		if err := r.store.log.Fill(part.entries); err != nil {
+			return its, err
 		}
-		next += record.EntryNumber(len(its.entries))
+		next += record.EntryNumber(len(part.entries))
 	}
-	return false, nil
+	return its, nil
 }
 
 // damaged tells whether a log has holes where there were entries.
@@ -152,7 +208,7 @@ func (s *store) hole(n record.EntryNumber) segment.Entry {
 // other nodes look at it.
 func (r *Replica) repair(ctx context.Context) error {
 	l := r.store.log
-	r.cfg.Mux.show(r.id, l)
+	r.cfg.Mux.show(r)
 	report := l.Recovery()
 	aside, err := r.stable.GetUint64([]byte(keyAside))
 	if err != nil {
@@ -176,7 +232,7 @@ func (r *Replica) repair(ctx context.Context) error {
 		return nil
 	default:
 		err := r.mend(ctx)
-		if err != nil && r.cfg.SetAside {
+		if err != nil && (r.cfg.SetAside || errors.Is(err, errTrimmed)) {
 			err = r.startOver(ctx, err)
 		}
 		if err != nil {
@@ -210,7 +266,7 @@ func (r *Replica) startOver(ctx context.Context, why error) error {
 	if err := r.stable.mark(keyUnsure, uint64(forgetful)); err != nil {
 		return err
 	}
-	r.cfg.Mux.hide(r.id, r.store.log)
+	r.cfg.Mux.hide(r)
 	if err := r.store.log.Close(); err != nil {
 		return err
 	}
@@ -236,6 +292,6 @@ func (r *Replica) startOver(ctx context.Context, why error) error {
 	if r.store.log, err = openLog(ctx, r.cfg, false); err != nil {
 		return err
 	}
-	r.cfg.Mux.show(r.id, r.store.log)
+	r.cfg.Mux.show(r)
 	return nil
 }

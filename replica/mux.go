@@ -12,7 +12,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/transport"
 )
@@ -40,15 +39,15 @@ type Mux struct {
 
 	mu       sync.Mutex
 	groups   map[groupID]*groupTransport
-	outboxes map[string]*outbox   // by node
-	shown    map[groupID]*log.Log // that other nodes may look at
-	opened   signal               // a group was added, or the mux closed
+	outboxes map[string]*outbox // by node
+	shown    map[groupID]exhibit
+	opened   signal // a group was added, or the mux closed
 	closed   bool
 }
 
 // NewMux takes over one service of the endpoint. Close gives it back.
 func NewMux(e transport.Endpoint, svc transport.Service) *Mux {
-	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}, outboxes: map[string]*outbox{}, shown: map[groupID]*log.Log{}}
+	m := &Mux{endpoint: e, service: svc, groups: map[groupID]*groupTransport{}, outboxes: map[string]*outbox{}, shown: map[groupID]exhibit{}}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.watch = newWatch(m)
 	e.Handle(svc, m.handle)

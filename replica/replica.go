@@ -126,7 +126,7 @@ func open(ctx context.Context, cfg Config) (*Replica, bool, error) {
 	r.store = &store{rep: r, log: l, ring: ring{share: &cfg.Mux.rings}}
 	if err := r.open(ctx); err != nil {
 		close(r.started)
-		r.cfg.Mux.hide(r.id, r.store.log)
+		r.cfg.Mux.hide(r)
 		err = errors.Join(fmt.Errorf("open %v on node %q: %w", cfg.TopicPartition, cfg.Node, err), r.store.log.Close())
 		return nil, suspect == 0 && r.suspect(err), err
 	}
@@ -146,7 +146,8 @@ func (r *Replica) open(ctx context.Context) error {
 	if err := r.repair(ctx); err != nil {
 		return err
 	}
-	if err := r.restore(); err != nil {
+	forgot, err := r.restore()
+	if err != nil {
 		return err
 	}
 	made := r.store.log.Bounds() == log.Bounds{First: 1, Next: 1}
@@ -154,7 +155,7 @@ func (r *Replica) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.doubt(made); err != nil {
+	if err := r.doubt(made, forgot); err != nil {
 		return err
 	}
 	if err := r.startRaft(); err != nil {
@@ -173,14 +174,16 @@ func (r *Replica) open(ctx context.Context) error {
 	return nil
 }
 
-// restore reads the checkpoint and rebuilds the producers of the log's tail.
-func (r *Replica) restore() error {
+// restore reads the checkpoint and rebuilds the producers of the log's tail. forgot
+// says that the log ends before the checkpoint, whose entries were all on disk.
+func (r *Replica) restore() (forgot bool, err error) {
 	var why error
 	r.checkpoints, why = openCheckpoints(r.cfg.FS, r.cfg.Dir, r.store.log)
 	if r.checkpoints.meta != nil {
 		var s state
 		if s, why = decodeState(r.checkpoints.state); why == nil {
 			why = r.resume(s)
+			forgot = s.entry >= uint64(r.store.log.Bounds().Next)
 		}
 	}
 	if r.checkpoints.meta == nil || why != nil {
@@ -189,7 +192,7 @@ func (r *Replica) restore() error {
 		}
 		r.adopt(r.checkpoints.replay(r.founders(), r.cfg.Logger))
 	}
-	return r.rememberTail()
+	return forgot, r.rememberTail()
 }
 
 // rememberTail notes who wrote the batches that are stored and not applied.
@@ -363,7 +366,7 @@ func (r *Replica) Close() error {
 		}
 		r.mu.Unlock()
 		r.announce()
-		r.cfg.Mux.hide(r.id, r.store.log)
+		r.cfg.Mux.hide(r)
 		var unsynced error // Close is silent about a log that takes no more writes
 		if r.cfg.Flush != log.FlushEach {
 			unsynced = r.store.log.Sync()

@@ -18,7 +18,7 @@ import (
 // voted, a candidate that lacks them too could win, and what is committed would be
 // lost. It may have forgotten some when the machine stopped before it was closed
 // and its flush policy lets acknowledged entries lie in memory, when a part of its log could
-// not be saved from damage, or when its log is gone. Raft has no word for that,
+// not be saved from damage, when its log ends before its checkpoint, or when its log is gone. Raft has no word for that,
 // so its transport withholds votes, asked for and given, until one of two things:
 //
 //   - It has all that a leader had when the leader sent it something since: it has
@@ -48,8 +48,9 @@ const (
 )
 
 // doubt finds out, when the replica is opened, whether it is unsure. made says
-// that it was never opened before, as far as it knows.
-func (r *Replica) doubt(made bool) error {
+// that it was never opened before, as far as it knows; forgot, that its log lacks
+// what was in it.
+func (r *Replica) doubt(made, forgot bool) error {
 	was, err := r.stable.GetUint64([]byte(keyUnsure))
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (r *Replica) doubt(made bool) error {
 	switch {
 	case r.single():
 		is = sure // there is nobody to ask
-	case inUse != 0 && inUse != boot, is == forgetful, b.First == b.Next && term > 1:
+	case inUse != 0 && inUse != boot, is == forgetful, forgot, b.First == b.Next && term > 1:
 		is = forgetful
 	case made && !r.cfg.New:
 		is = justMade
