@@ -58,9 +58,7 @@ func (e *endpoint) Send(ctx context.Context, to string, svc Service, req [][]byt
 
 // serve gives a request that has arrived to its handler.
 func (e *endpoint) serve(c *call, svc Service, msg []byte) {
-	e.mu.Lock()
-	closed, h := e.closed, e.handlers[svc]
-	e.mu.Unlock()
+	closed, h := e.isClosed(), e.handler(svc)
 	switch {
 	case closed:
 		c.finish(nil, fmt.Errorf("%w: node %q has left the network", record.ErrUnreachable, e.id))
@@ -69,6 +67,13 @@ func (e *endpoint) serve(c *call, svc Service, msg []byte) {
 	default:
 		h(c.ctx, c.from.id, msg, c.reply)
 	}
+}
+
+// handler returns the handler of a service; nil for none.
+func (e *endpoint) handler(svc Service) Handler {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.handlers[svc]
 }
 
 func (e *endpoint) isClosed() bool {

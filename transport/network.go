@@ -46,6 +46,14 @@ func NewNetwork() *Network {
 // again. It fails with ErrNodeTaken while another node has the id, and with
 // record.ErrInvalid when the id is empty.
 func (n *Network) Join(id string) (Endpoint, error) {
+	e, err := n.join(id)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (n *Network) join(id string) (*endpoint, error) {
 	if id == "" {
 		return nil, fmt.Errorf("%w: a node needs an id to join a network", record.ErrInvalid)
 	}
