@@ -2,12 +2,15 @@ package quorumlog
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/quorumlog/quorumlog/transport"
 )
 
 // Config says who a node is. Config{} is a single node without a port, whose
@@ -16,15 +19,27 @@ type Config struct {
 	// ID names the node in its cluster. A directory remembers the id it was
 	// first opened with. Default "node".
 	ID string
-	// Network connects nodes of one process. Nil is fine for a single node.
+	// Network connects nodes of one process. A single node needs none.
 	Network *Network
+	// Listen connects nodes of several processes or machines: the address at which
+	// this one takes connections, as ":7400". Not together with Network.
+	Listen string
+	// TLS secures all connections between nodes, both ways; ClientAuth must be
+	// RequireAndVerifyClientCert. Only a Listen address that no other machine can
+	// reach does without TLS, unless Insecure is set.
+	TLS *tls.Config
+	// Insecure allows connections from other machines without TLS, or with a TLS
+	// that does not verify clients. Whoever can connect can read and write everything.
+	Insecure bool
 	// Peers are the nodes that the cluster is founded with, this one among them, by
-	// id; the same on each of them and for ever. The values are addresses, which
-	// Network does not need. Empty means this node alone.
+	// id; the same on each of them and for ever. The values are the addresses at which
+	// nodes reach each other, as "host-a:7400"; Network needs none. Empty means this
+	// node alone.
 	Peers map[string]string
 	// Join makes this node part of a cluster that runs already. Peers are then some
-	// of its nodes, any that are there. It may stay set when the node is opened
-	// again.
+	// of its nodes, any that are there; the rest it hears from them. With this node
+	// among them, its address is the one it tells the others. It may stay set when
+	// the node is opened again.
 	Join bool
 	// NoAutoCreate refuses topics that nobody created. By default a topic is
 	// made with Defaults when it is first used.
@@ -66,14 +81,30 @@ func (c Config) Validate() error {
 		if _, ok := c.Peers[c.ID]; !ok && !c.Join {
 			bad("Peers %q do not hold ID %q; name every node of the cluster, this one too, or set Join if it runs already", slices.Sorted(maps.Keys(c.Peers)), c.ID)
 		}
-		if c.Network == nil && (len(c.Peers) > 1 || c.Join) {
-			bad("Network is nil, but there are %d Peers; give all nodes the same NewNetwork()", len(c.Peers))
+		if c.Network == nil && c.Listen == "" && (len(c.Peers) > 1 || c.Join) {
+			bad("there are %d Peers and no way to them; give all nodes of this process the same Network, or set Listen", len(c.Peers))
+		}
+	}
+	if c.Network != nil && c.Listen != "" {
+		bad("both Network and Listen are set; a node is in one network")
+	}
+	if c.Listen == "" && (c.TLS != nil || c.Insecure) {
+		bad("TLS and Insecure are for connections, and without Listen there are none")
+	}
+	if c.Listen != "" {
+		if err := c.tcp().Validate(); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if len(errs) == 0 {
 		return nil
 	}
 	return fmt.Errorf("quorumlog: %w: %w", ErrInvalid, errors.Join(errs...))
+}
+
+// tcp returns the configuration of the node's connections.
+func (c Config) tcp() transport.TCPConfig {
+	return transport.TCPConfig{ID: c.ID, Listen: c.Listen, Peers: c.Peers, TLS: c.TLS, Insecure: c.Insecure, Logger: c.Logger}
 }
 
 // peers returns the ids of all nodes.

@@ -34,6 +34,7 @@ var floors = []line{
 	{0, "record", ""},
 	{0, "internal/vfs", ""},
 	{0, "transport", "record"},
+	{0, "internal/relay", ""},
 	{1, "index", "record internal/vfs"},
 	{1, "segment", "index record internal/vfs"},
 	{2, "log", "segment index record internal/vfs"},

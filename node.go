@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"sync"
 	"time"
 
@@ -72,11 +73,7 @@ func OpenMemory(cfg Config) (*Node, error) {
 }
 
 func open(h *home, cfg Config) (*Node, error) {
-	nw := cfg.Network
-	if nw == nil {
-		nw = NewNetwork()
-	}
-	endpoint, err := nw.Join(cfg.ID)
+	endpoint, err := connect(cfg)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -96,6 +93,17 @@ func open(h *home, cfg Config) (*Node, error) {
 	n.mover = mover{c, p, cfg.Defaults, &n.atomic}
 	n.atomic.node, n.atomic.open = cfg.ID, func(id string) (*txn.Client, error) { return n.Txn(id, TxnConfig{}) }
 	return n, nil
+}
+
+// connect returns the node's place in its network.
+func connect(cfg Config) (transport.Endpoint, error) {
+	switch {
+	case cfg.Listen != "":
+		return transport.ListenTCP(cfg.tcp())
+	case cfg.Network != nil:
+		return cfg.Network.Join(cfg.ID)
+	}
+	return NewNetwork().Join(cfg.ID)
 }
 
 // flushOnClose bounds how long Close waits for records of Produce under way.
@@ -122,6 +130,14 @@ func (n *Node) Close() error {
 
 // ID returns the node's id.
 func (n *Node) ID() string { return n.endpoint.ID() }
+
+// Addr returns the address that the node listens on; nil without Config.Listen.
+func (n *Node) Addr() net.Addr {
+	if t, ok := n.endpoint.(*transport.TCP); ok {
+		return t.Addr()
+	}
+	return nil
+}
 
 // CreateTopic makes a topic and waits, no longer than ctx, until each partition
 // has a leader. Errors: *InvalidTopicError, ErrTopicExists.

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
-	"strings"
-	"sync"
 
 	"github.com/quorumlog/quorumlog/record"
 )
@@ -108,97 +105,4 @@ func welcome(conn io.ReadWriter, id string, mine func(theirs hello) hello) (svc 
 	}
 	_, err = conn.Write(newFrame(frameHello, 0, mine(theirs).put()))
 	return Service(first[5]), theirs, err
-}
-
-// addressBook is what a node knows of where the others are. Its methods may be
-// called at once.
-type addressBook struct {
-	id, addr string // of this node
-
-	mu      sync.Mutex
-	entries map[string]address
-}
-
-// address is where a node is, and how good the source is.
-type address struct {
-	addr   string
-	source source
-}
-
-type source uint8
-
-const (
-	hearsay    source = iota // another node says so
-	configured               // Config.Peers
-	itself                   // the node has said so
-)
-
-func newAddressBook(id, addr string, peers map[string]string) *addressBook {
-	b := &addressBook{id: id, addr: addr, entries: map[string]address{}}
-	for peer, addr := range peers {
-		if peer != id {
-			b.entries[peer] = address{addr, configured}
-		}
-	}
-	return b
-}
-
-// find returns the address of a node.
-func (b *addressBook) find(id string) (string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	a, ok := b.entries[id]
-	if !ok {
-		return "", fmt.Errorf("%w: nobody has said where node %q is; name it in Peers", record.ErrUnreachable, id)
-	}
-	return a.addr, nil
-}
-
-// greeting returns what this node says to another.
-func (b *addressBook) greeting(to string) hello {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	h := hello{from: b.id, to: to, addr: b.addr, known: map[string]string{}}
-	for id, a := range b.entries {
-		if id != to && len(h.known) < maxHello/(8*maxName) {
-			h.known[id] = a.addr
-		}
-	}
-	return h
-}
-
-// learn takes in what another node has said over a connection from remote, and
-// returns the nodes that were not known before.
-func (b *addressBook) learn(h hello, remote net.Addr) (fresh []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if addr := reachable(h.addr, remote); addr != "" {
-		b.entries[h.from] = address{addr, itself}
-	}
-	for id, addr := range h.known {
-		have, ok := b.entries[id]
-		if id == b.id || id == h.from || addr == "" || ok && (have.source > hearsay || have.addr == addr) {
-			continue
-		}
-		b.entries[id] = address{addr, hearsay}
-		fresh = append(fresh, id)
-	}
-	return fresh
-}
-
-// reachable returns addr, whose host is that of remote if it names none. A node
-// that listens on all its addresses does not know under which the others see it.
-func reachable(addr string, remote net.Addr) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil || strings.Trim(port, "0") == "" {
-		return ""
-	}
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-		return addr
-	}
-	host, _, err = net.SplitHostPort(remote.String())
-	if err != nil {
-		return ""
-	}
-	return net.JoinHostPort(host, port)
 }

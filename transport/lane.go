@@ -340,6 +340,15 @@ func (t *TCP) dial(ctx context.Context, node string, svc Service) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
+	conn, err := t.dialAt(ctx, addr, node, svc)
+	if err != nil {
+		t.book.failed(node, addr)
+		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+func (t *TCP) dialAt(ctx context.Context, addr, node string, svc Service) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	d := net.Dialer{KeepAliveConfig: keepAlive}
@@ -357,14 +366,14 @@ func (t *TCP) dial(ctx context.Context, node string, svc Service) (net.Conn, err
 	}
 	theirs, err := greet(conn, svc, t.book.greeting(node))
 	if err == nil && theirs.from != node {
-		err = fmt.Errorf("node %q answers at %s", theirs.from, addr)
+		err = fmt.Errorf("node %q answers there", theirs.from)
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
+		return nil, err
 	}
 	t.introduce(t.book.learn(theirs, conn.RemoteAddr()))
 	return conn, nil

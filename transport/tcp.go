@@ -21,7 +21,8 @@ type TCPConfig struct {
 	// Peers are the addresses of nodes by id, those that are known in advance.
 	// That of ID itself is where the others reach this node; default is what it
 	// listens on. Nodes tell each other the addresses they know when they
-	// connect, so one that joins needs to know one, and nobody needs to know it.
+	// connect, so one that joins needs to know one, and nobody needs to know it. A
+	// node that is not where Peers say is looked for where it says itself.
 	Peers map[string]string
 	// TLS secures all connections, in both directions. Its ClientAuth must be
 	// tls.RequireAndVerifyClientCert: whoever may connect may do anything.
