@@ -33,8 +33,8 @@
 //
 // # A guest
 //
-// A node starts no process, opens no port, installs no signal handler, and
-// writes to no logger but the one in its Config. Several nodes live in one
+// A node starts no process, opens no port but Config.Listen, installs no signal
+// handler, and writes to no logger but the one in its Config. Several nodes live in one
 // process. Close ends every goroutine that a node has started, and may be
 // called more than once.
 //

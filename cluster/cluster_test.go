@@ -320,7 +320,7 @@ func TestBadInputIsRefusedThroughEveryNode(t *testing.T) {
 			says string
 		}{
 			"empty topic name":        {create(TopicConfig{Partitions: 1}), record.ErrInvalid, "give the topic a name"},
-			"zero partitions":         {create(TopicConfig{Name: "x"}), record.ErrInvalid, "at least 1"},
+			"negative partitions":     {create(TopicConfig{Name: "x", Partitions: -1}), record.ErrInvalid, "at least 1"},
 			"more replicas":           {create(TopicConfig{Name: "x", Partitions: 1, Replicas: 4}), record.ErrInvalid, "3 or fewer"},
 			"internal name":           {create(TopicConfig{Name: "__x", Partitions: 1}), record.ErrInvalid, "use another"},
 			"existing topic":          {create(TopicConfig{Name: "orders", Partitions: 1}), record.ErrTopicExists, "orders"},

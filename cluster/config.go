@@ -65,7 +65,6 @@ func (c Config) withDefaults() Config {
 	if c.Join {
 		c.Peers = slices.DeleteFunc(c.Peers, func(id string) bool { return id == c.ID })
 	}
-	c.Defaults.Partitions = cmp.Or(c.Defaults.Partitions, 1)
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 400*time.Millisecond)
 	c.RetentionInterval = cmp.Or(c.RetentionInterval, 5*time.Minute)
 	c.CompactionFloor = cmp.Or(c.CompactionFloor, 4<<20)

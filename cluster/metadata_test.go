@@ -34,7 +34,6 @@ func TestTopicThatMakesNoSenseIsRefusedWithAReason(t *testing.T) {
 		"space":                 {with(func(c *TopicConfig) { c.Name = "a b" }), "' '"},
 		"not ASCII":             {with(func(c *TopicConfig) { c.Name = "é" }), "'é'"},
 		"long name":             {with(func(c *TopicConfig) { c.Name = strings.Repeat("x", 250) }), "at most 249"},
-		"zero partitions":       {with(func(c *TopicConfig) { c.Partitions = 0 }), "at least 1"},
 		"negative partitions":   {with(func(c *TopicConfig) { c.Partitions = -1 }), "at least 1"},
 		"negative replicas":     {with(func(c *TopicConfig) { c.Replicas = -1 }), "at least 1"},
 		"more than nodes":       {with(func(c *TopicConfig) { c.Replicas = 4 }), "ask for 3 or fewer"},
@@ -54,6 +53,8 @@ func TestTopicThatMakesNoSenseIsRefusedWithAReason(t *testing.T) {
 	}
 	_, _, err := newMetadata().createTopic(ok, record.NewTopicID(), []string{"a", "b", "c"})
 	require.NoError(t, err)
+	_, _, err = newMetadata().createTopic(with(func(c *TopicConfig) { c.Partitions = 0 }), record.NewTopicID(), []string{"a", "b", "c"})
+	require.NoError(t, err, "0 is the default")
 	_, _, err = newMetadata().createTopic(with(func(c *TopicConfig) { c.Name = strings.Repeat("x", 249) }), record.NewTopicID(), []string{"a", "b", "c"})
 	require.NoError(t, err)
 }

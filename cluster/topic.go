@@ -17,7 +17,7 @@ type TopicConfig struct {
 	// Name is 1 to 249 of a-z A-Z 0-9 . _ - and not "." or "..". Names that
 	// begin with "__" belong to the cluster itself.
 	Name string `json:"name"`
-	// Partitions is how many logs the topic is cut into, at least 1.
+	// Partitions is how many logs the topic is cut into. Default 1.
 	Partitions int `json:"partitions"`
 	// Replicas is on how many nodes each partition is kept. Default: 3, or all
 	// nodes when there are fewer.
@@ -91,8 +91,9 @@ func (e *InvalidTopicError) Error() string { return fmt.Sprintf("topic %q: %s", 
 
 const maxNameLength = 249 // a file name with the longest suffix stays below 255 bytes
 
-// withDefaults fills in what depends on the number of nodes.
+// withDefaults fills in what is not set.
 func (c TopicConfig) withDefaults(nodes int) TopicConfig {
+	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.Replicas = cmp.Or(c.Replicas, min(3, nodes))
 	c.MinInSync = cmp.Or(c.MinInSync, c.Replicas/2+1)
 	return c
@@ -108,7 +109,7 @@ func (c TopicConfig) check(nodes int) error {
 	}
 	switch {
 	case c.Partitions < 1:
-		return bad("%d partitions; ask for at least 1", c.Partitions)
+		return bad("%d partitions; ask for at least 1, or 0 for the default", c.Partitions)
 	case c.Replicas < 1:
 		return bad("%d replicas; ask for at least 1, or 0 for the default", c.Replicas)
 	case c.Replicas > nodes:

@@ -1,9 +1,11 @@
-// Package transport carries requests between nodes. Network is the in-process
-// one; it can cut, delay and drop. Every implementation copies what it carries.
+// Package transport carries requests between nodes: [Network] within a process,
+// where it can cut, delay and drop, and [TCP] between machines. Every
+// implementation copies what it carries.
 //
 // A request goes to the handler of its service at another node, and ends
 // exactly once: with the handler's answer, with its context, or when either
-// node closes. Between two nodes requests keep their order; answers need not.
+// node closes. Between two nodes the requests of a service keep their order; those
+// of different services, and answers, need not.
 // Lost messages are never sent again here: whoever sends bounds its wait with
 // a context and knows whether a second try is safe.
 //
@@ -28,14 +30,15 @@ type Endpoint interface {
 	// ID returns the node's name.
 	ID() string
 	// Send carries a request to node to, which may be this node itself.
-	// Requests sent one after the other to one node reach its handlers in that
-	// order, or not at all. The buffers are copied before Send returns; Send
+	// Requests of a service sent one after the other to one node reach its handler
+	// in that order, or not at all. The buffers are copied before Send returns; Send
 	// does not wait for the answer. done is called exactly once, possibly
 	// before Send returns, and must not block. Its error is
 	//   - record.ErrUnreachable: the request was certainly not handed over,
 	//   - record.ErrOutcomeUnknown: handed over perhaps, no answer will come,
 	//   - the ctx's error: the caller stopped waiting; handed over perhaps,
 	//   - record.ErrClosed: this endpoint is closed; not handed over,
+	//   - *record.TooLargeError: more than fits in a message; not handed over,
 	//   - *RemoteError: the handler's own error, as text.
 	// done owns resp.
 	Send(ctx context.Context, to string, svc Service, req [][]byte, done func(resp []byte, err error))
