@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strings"
@@ -72,14 +73,16 @@ func (b *addressBook) failed(id, addr string) {
 	}
 }
 
-// greeting returns what this node says to another.
+// greeting returns what this node says to another. What Peers say is for this node
+// alone: whoever it is about will say itself where the others find it.
 func (b *addressBook) greeting(to string) hello {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := hello{from: b.id, to: to, addr: b.addr, known: map[string]string{}}
 	for id, a := range b.entries {
-		if id != to && len(h.known) < maxHello/(8*maxName) {
-			h.known[id] = a.current()
+		addr := cmp.Or(a.of[itself], a.of[hearsay])
+		if id != to && addr != "" && len(h.known) < maxHello/(8*maxName) {
+			h.known[id] = addr
 		}
 	}
 	return h

@@ -16,16 +16,17 @@ type Relay struct {
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
-	change *sync.Cond // on mu: cut or closed
-	target string     // empty refuses connections
+	change *sync.Cond // on mu: any of the fields below, but conns
+	set    bool       // To was called
+	target string     // empty breaks connections
 	cut    bool
 	delay  time.Duration
 	closed bool
 	conns  map[net.Conn]struct{}
 }
 
-// Listen begins to take connections at a free port of this machine. Nothing is
-// passed on before the first To.
+// Listen begins to take connections at a free port of this machine. They wait for
+// the first To.
 func Listen() (*Relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,22 +43,18 @@ func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
 // To sets where new connections go; "" breaks each at once, as a machine does on
 // which nobody listens.
-func (r *Relay) To(addr string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.target = addr
-}
+func (r *Relay) To(addr string) { r.update(func() { r.target, r.set = addr, true }) }
 
 // Cut swallows all bytes until Heal. Nobody is told: connections stay.
-func (r *Relay) Cut() { r.set(func() { r.cut = true }) }
+func (r *Relay) Cut() { r.update(func() { r.cut = true }) }
 
 // Delay lets bytes arrive d later.
-func (r *Relay) Delay(d time.Duration) { r.set(func() { r.delay = d }) }
+func (r *Relay) Delay(d time.Duration) { r.update(func() { r.delay = d }) }
 
 // Heal ends cuts and delays. What was in a cut arrives now.
-func (r *Relay) Heal() { r.set(func() { r.cut, r.delay = false, 0 }) }
+func (r *Relay) Heal() { r.update(func() { r.cut, r.delay = false, 0 }) }
 
-func (r *Relay) set(f func()) {
+func (r *Relay) update(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
@@ -75,7 +72,7 @@ func (r *Relay) Break() {
 
 // Close ends everything.
 func (r *Relay) Close() error {
-	r.set(func() { r.closed = true })
+	r.update(func() { r.closed = true })
 	err := r.listener.Close()
 	r.Break()
 	r.wg.Wait()
@@ -101,6 +98,9 @@ func (r *Relay) pass(from net.Conn) {
 	}
 	defer r.drop(from)
 	r.mu.Lock()
+	for !r.set && !r.closed {
+		r.change.Wait()
+	}
 	target := r.target
 	r.mu.Unlock()
 	if target == "" {
