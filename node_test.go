@@ -149,7 +149,7 @@ func TestBadConfigsAreRefusedWithEverythingThatIsWrong(t *testing.T) {
 	_, err := quorumlog.Open(t.TempDir(), quorumlog.Config{ID: "x", Peers: map[string]string{"a": "", "b": ""}})
 	require.ErrorIs(t, err, quorumlog.ErrInvalid)
 	require.ErrorContains(t, err, `do not hold ID "x"`)
-	require.ErrorContains(t, err, "Network is nil")
+	require.ErrorContains(t, err, "no way to them")
 
 	_, err = quorumlog.Open(t.TempDir(), quorumlog.Config{ElectionTimeout: -1})
 	require.ErrorIs(t, err, quorumlog.ErrInvalid)
