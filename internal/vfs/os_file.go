@@ -12,6 +12,7 @@ type osFile struct {
 	*os.File
 	conn  syscall.RawConn // keeps the descriptor open while a call uses it
 	syncs *syncs
+	reservation
 }
 
 func newOSFile(f *os.File, s *syncs) (File, error) {
@@ -31,11 +32,20 @@ func (f *osFile) WriteVecAt(bufs [][]byte, off int64) (int64, error) {
 	if off < 0 {
 		return 0, f.fail("write", nil, errNegativeOffset)
 	}
+	f.reserve(off, bufs)
 	n, err := f.writeVecAt(bufs, off)
 	return n, errNoSpace(err)
 }
 
-func (f *osFile) Truncate(size int64) error { return errNoSpace(f.File.Truncate(size)) }
+func (f *osFile) Truncate(size int64) error {
+	f.reservation = reservation{} // cutting takes it away
+	return errNoSpace(f.File.Truncate(size))
+}
+
+func (f *osFile) Close() error {
+	f.unreserve()
+	return f.File.Close()
+}
 
 func (f *osFile) Sync() error { return errNoSpace(f.sync()) }
 

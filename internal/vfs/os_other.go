@@ -24,3 +24,10 @@ func newAIO() struct{} { return struct{}{} }
 func (*syncs) close() error { return nil }
 
 func (f *osFile) sync() error { return f.File.Sync() }
+
+// reservation is nothing here.
+type reservation struct{}
+
+func (*osFile) reserve(int64, [][]byte) {}
+
+func (*osFile) unreserve() {}
