@@ -114,7 +114,11 @@ func (p *Producer) put(pt *partition, r *record.Record, size int, s slot, acks r
 	if b == nil {
 		b = p.newBatch(pt, acks)
 	}
-	if err := b.builder.Append(r); err != nil {
+	now := int64(0)
+	if r.Time.IsZero() {
+		now = p.now()
+	}
+	if err := b.builder.AppendAt(r, now); err != nil {
 		if pt.open == nil {
 			p.spare.putBuilder(b)
 			p.spare.putSlots(b)

@@ -29,7 +29,7 @@ type Producer struct {
 
 	ctx    context.Context // ends with the producer
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the sender, and what asks for identities
+	wg     sync.WaitGroup // the sender, what asks for identities, what tells the time
 	called sync.WaitGroup // the one that runs callbacks
 
 	mu      sync.Mutex
@@ -43,6 +43,7 @@ type Producer struct {
 	timerAt time.Time    // when timer fires; zero when it is not set
 	buffer  buffer
 	scratch record.Record // the record being added; spares an allocation per record
+	clock   clock
 	spare   spares
 
 	ident     *identity     // nil until there is one

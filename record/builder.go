@@ -28,8 +28,18 @@ type Builder struct {
 // not count. It returns a *TooLargeError, and adds nothing, when the batch
 // would pass MaxBatchBytes without compression.
 func (b *Builder) Append(r *Record) error {
+	now := int64(0)
 	if r.Time.IsZero() {
-		return b.append(r, time.Now().UnixMilli())
+		now = time.Now().UnixMilli()
+	}
+	return b.AppendAt(r, now)
+}
+
+// AppendAt is Append for who knows the time already: a zero r.Time means now, in
+// milliseconds since 1970.
+func (b *Builder) AppendAt(r *Record, now int64) error {
+	if r.Time.IsZero() {
+		return b.append(r, now)
 	}
 	return b.append(r, r.Time.UnixMilli())
 }
