@@ -1,8 +1,8 @@
 package transport
 
 import (
+	"bytes"
 	"context"
-	"slices"
 	"sync"
 )
 
@@ -25,7 +25,7 @@ func (c *call) reply(resp [][]byte, err error) {
 		c.answer(nil, &RemoteError{Node: c.to.id, Text: err.Error()})
 		return
 	}
-	c.answer(slices.Concat(resp...), nil)
+	c.answer(bytes.Join(resp, nil), nil)
 }
 
 // answer sends the result back over the link.
