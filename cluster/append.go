@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/quorumlog/quorumlog/record"
 	"github.com/quorumlog/quorumlog/replica"
@@ -73,8 +75,7 @@ func (n *Node) appendHere(ctx context.Context, p *partition, rep *replica.Replic
 }
 
 func (n *Node) appendAt(ctx context.Context, p *partition, node string, b record.Batch, acks record.Acks, done func(record.Appended, error)) {
-	// A link that swallows everything must not keep the batch for ever.
-	ctx, cancel := context.WithTimeout(ctx, n.appendTimeout)
+	ctx, cancel := n.whileLeading(ctx, p, node)
 	n.cfg.Endpoint.Send(ctx, node, serviceProduce, [][]byte{putProduceRequest(p.key, acks), b}, func(resp []byte, err error) {
 		cancel()
 		var a record.Appended
@@ -88,6 +89,30 @@ func (n *Node) appendAt(ctx context.Context, p *partition, node string, b record
 		}
 		done(a, err)
 	})
+}
+
+// whileLeading is a context that ends when another than node is known to lead, as
+// a batch on its way to node is waited for in vain then, and in any case after
+// appendTimeout: a link that swallows everything must not keep the batch for ever.
+func (n *Node) whileLeading(ctx context.Context, p *partition, node string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	end, look := time.Now().Add(n.appendTimeout), n.cfg.ElectionTimeout/2
+	var mu sync.Mutex // guards timer, which looks at it may need before it is there
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(look, func() {
+		if hint, _ := p.leader(); hint.node != "" && hint.node != node || time.Now().After(end) {
+			cancel()
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() == nil {
+			timer.Reset(look)
+		}
+	})
+	return ctx, func() { cancel(); timer.Stop() }
 }
 
 // handleProduce is the other side of appendAt.
