@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -57,19 +56,12 @@ func kafkaAsync(ctx context.Context, e env, c *kgo.Client, _ []kgo.Opt) (sample,
 	if err := c.ProduceSync(ctx, &kgo.Record{Value: value}).FirstErr(); err != nil {
 		return sample{}, err
 	}
-	var failed atomic.Pointer[error]
-	done := func(_ *kgo.Record, err error) {
-		if err != nil {
-			failed.CompareAndSwap(nil, &err)
-		}
-	}
+	var failed firstError
+	done := func(_ *kgo.Record, err error) { failed.note(err) }
 	s, err := stream(e.duration,
 		func() error { c.Produce(ctx, &kgo.Record{Value: value}, done); return nil },
 		func() error { return c.Flush(ctx) })
-	if first := failed.Load(); first != nil {
-		err = errors.Join(err, *first)
-	}
-	return s, err
+	return s, errors.Join(failed.get(), err)
 }
 
 // kafkaSync writes one record and waits, again and again.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -23,6 +22,16 @@ const (
 	natsSyncedOne    = "fsync on the one server"
 	natsCachedQuorum = "page cache of 2 of 3 servers"
 	natsSyncedQuorum = "sync_always on 2 of 3 servers"
+	natsBuffered     = "memory of the one server"
+)
+
+// natsMode says when servers write and sync.
+type natsMode int
+
+const (
+	unsynced natsMode = iota // written at once, synced every two minutes
+	synced                   // sync_always
+	buffered                 // persist_mode async: the stream is written after the ack
 )
 
 // natsRun measures on a stream that there is.
@@ -30,9 +39,9 @@ type natsRun func(ctx context.Context, e env, js jetstream.JetStream) (sample, e
 
 // withNATS runs what a row measures on fresh servers in this process, with a stream
 // on files and a connection in the process to the server that leads it.
-func withNATS(servers int, syncAlways bool, run natsRun) func(context.Context, env) (sample, error) {
+func withNATS(servers int, mode natsMode, run natsRun) func(context.Context, env) (sample, error) {
 	return func(ctx context.Context, e env) (sample, error) {
-		all, err := openNATS(e.dir, servers, syncAlways)
+		all, err := openNATS(e.dir, servers, mode == synced)
 		defer func() {
 			for _, s := range all {
 				s.Shutdown()
@@ -42,7 +51,7 @@ func withNATS(servers int, syncAlways bool, run natsRun) func(context.Context, e
 		if err != nil {
 			return sample{}, err
 		}
-		nc, js, err := natsStream(ctx, all)
+		nc, js, err := natsStream(ctx, all, mode)
 		if err != nil {
 			return sample{}, err
 		}
@@ -103,7 +112,7 @@ func freePorts(n int) ([]int, error) {
 
 // natsStream makes the stream, trying until the servers have found each other, and
 // connects to its leader.
-func natsStream(ctx context.Context, all []*server.Server) (*nats.Conn, jetstream.JetStream, error) {
+func natsStream(ctx context.Context, all []*server.Server, mode natsMode) (*nats.Conn, jetstream.JetStream, error) {
 	connect := func(s *server.Server) (*nats.Conn, jetstream.JetStream, error) {
 		nc, err := nats.Connect("", nats.InProcessServer(s))
 		if err != nil {
@@ -118,6 +127,9 @@ func natsStream(ctx context.Context, all []*server.Server) (*nats.Conn, jetstrea
 	}
 	cfg := jetstream.StreamConfig{
 		Name: topic, Subjects: []string{topic}, Storage: jetstream.FileStorage, Replicas: len(all), AllowBatchPublish: true,
+	}
+	if mode == buffered {
+		cfg.PersistMode = jetstream.AsyncPersistMode
 	}
 	var stream jetstream.Stream
 	for {
@@ -186,10 +198,10 @@ func natsAsync(ctx context.Context, e env, js jetstream.JetStream) (sample, erro
 
 // natsFast publishes with flow control instead of an ack per message (ADR-50).
 func natsFast(ctx context.Context, e env, js jetstream.JetStream) (sample, error) {
-	var failed atomic.Pointer[error]
+	var failed firstError
 	p, err := jetstreamext.NewFastPublisher(js,
 		jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3},
-		jetstreamext.WithFastPublisherErrorHandler(func(err error) { failed.CompareAndSwap(nil, &err) }))
+		jetstreamext.WithFastPublisherErrorHandler(failed.note))
 	if err != nil {
 		return sample{}, err
 	}
@@ -197,10 +209,7 @@ func natsFast(ctx context.Context, e env, js jetstream.JetStream) (sample, error
 	s, err := stream(e.duration,
 		func() error { _, err := p.Add(topic, value); return err },
 		func() error { _, err := p.Close(ctx); return err })
-	if first := failed.Load(); first != nil {
-		err = errors.Join(err, *first)
-	}
-	return s, errors.Join(err, natsHolds(ctx, js, s.records))
+	return s, errors.Join(failed.get(), err, natsHolds(ctx, js, s.records))
 }
 
 // natsHolds fails when the stream has fewer messages than were acknowledged.

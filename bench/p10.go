@@ -14,12 +14,17 @@ import (
 func p10() []scenario {
 	var all []scenario
 	for _, lot := range []int{1, 10, 100, 1000} {
-		all = append(all, scenario{fmt.Sprintf("P10/%d", lot), fmt.Sprintf("1 node, one lot of %d records at a time, no fsync", lot), []row{
-			{"quorumlog, transaction", "FlushNever, Txn.Do", "records: " + cachedOne + "; that it commits: fdatasync", withQuorum(1, quorumlog.FlushNever, transactions(lot))},
-			{"quorumlog in memory, transaction", "OpenMemory, Txn.Do", "memory of the one node", withMemory(transactions(lot))},
-			{"quorumlog, no transaction", "FlushNever, SendAsync, Flush", cachedOne, withQuorum(1, quorumlog.FlushNever, lots(lot))},
-			{"franz-go + kfake, transaction", "memory, no linger", inMemory, withKafka(inMemory, kafkaLots(lot, true), kgo.TransactionalID("bench"))},
-			{"franz-go + kfake, no transaction", "memory, no linger", inMemory, withKafka(inMemory, kafkaLots(lot, false))},
+		of := goal{}
+		if lot == 100 {
+			of = times(1.5)
+		}
+		title := fmt.Sprintf("1 node, one lot of %d records at a time, no fsync", lot)
+		all = append(all, scenario{id: fmt.Sprintf("P10/%d", lot), title: title, unit: recordsPerSecond, rows: []row{
+			{"quorumlog, transaction", "FlushNever, Txn.Do", cachedOne + "; that it commits: fdatasync", goal{}, withQuorum(1, quorumlog.FlushNever, transactions(lot))},
+			{"franz-go + kfake, transaction", "memory, no linger", inMemory, of, withKafka(inMemory, kafkaLots(lot, true), kgo.TransactionalID("bench"))},
+			{"quorumlog in memory, transaction", "OpenMemory, Txn.Do", "memory of the one node", goal{}, withMemory(transactions(lot))},
+			{"quorumlog, no transaction", "FlushNever, SendAsync, Flush", cachedOne, goal{}, withQuorum(1, quorumlog.FlushNever, lots(lot))},
+			{"franz-go + kfake, no transaction", "memory, no linger", inMemory, goal{}, withKafka(inMemory, kafkaLots(lot, false))},
 		}})
 	}
 	return all

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -10,9 +9,9 @@ import (
 )
 
 func p12() scenario {
-	return scenario{"P12", "3 nodes, fsync, concurrent callers of Produce", []row{
-		{"quorumlog, 64 callers", "FlushEach", syncedQuorum, withQuorum(3, quorumlog.FlushEach, callers(64))},
-		{"quorumlog, 1 caller", "FlushEach", syncedQuorum, withQuorum(3, quorumlog.FlushEach, callers(1))},
+	return scenario{id: "P12", title: "3 nodes, fsync, concurrent callers of Produce", unit: recordsPerSecond, rows: []row{
+		{"quorumlog, 64 callers", "FlushEach", syncedQuorum, goal{}, withQuorum(3, quorumlog.FlushEach, callers(64))},
+		{"quorumlog, 1 caller", "FlushEach", syncedQuorum, times(20), withQuorum(3, quorumlog.FlushEach, callers(1))},
 	}}
 }
 
@@ -20,7 +19,6 @@ func callers(count int) func(context.Context, env, *quorumlog.Node) (sample, err
 	return func(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
 		each := make([]sample, count)
 		g, ctx := errgroup.WithContext(ctx)
-		began := time.Now()
 		for i := range each {
 			g.Go(func() (err error) {
 				each[i], err = produce(ctx, e, n)
@@ -28,11 +26,6 @@ func callers(count int) func(context.Context, env, *quorumlog.Node) (sample, err
 			})
 		}
 		err := g.Wait()
-		all := sample{took: time.Since(began)}
-		for _, s := range each {
-			all.records += s.records
-			all.waits = append(all.waits, s.waits...)
-		}
-		return all, err
+		return together(each), err
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync/atomic"
 
 	"github.com/quorumlog/quorumlog"
 )
@@ -24,7 +23,7 @@ const (
 // quorum is a cluster in this process, with one topic.
 type quorum struct{ nodes []*quorumlog.Node }
 
-func openQuorum(ctx context.Context, e env, nodes int, flush quorumlog.FlushPolicy) (*quorum, error) {
+func openQuorum(ctx context.Context, e env, nodes int, cfg quorumlog.TopicConfig) (*quorum, error) {
 	nw, peers := quorumlog.NewNetwork(), map[string]string{}
 	for i := range nodes {
 		peers[fmt.Sprint(i)] = ""
@@ -38,7 +37,7 @@ func openQuorum(ctx context.Context, e env, nodes int, flush quorumlog.FlushPoli
 		}
 		q.nodes = append(q.nodes, n)
 	}
-	cfg := quorumlog.TopicConfig{Name: topic, Partitions: 1, Replicas: nodes, Flush: flush}
+	cfg.Name, cfg.Replicas, cfg.Partitions = topic, nodes, max(cfg.Partitions, 1)
 	if err := q.nodes[0].CreateTopic(ctx, cfg); err != nil {
 		return nil, errors.Join(err, q.close())
 	}
@@ -53,10 +52,15 @@ func (q *quorum) close() error {
 	return errors.Join(errs...)
 }
 
-// withQuorum runs what a row measures on a fresh cluster.
+// withQuorum runs what a row measures on a fresh cluster with one partition.
 func withQuorum(nodes int, flush quorumlog.FlushPolicy, run func(context.Context, env, *quorumlog.Node) (sample, error)) func(context.Context, env) (sample, error) {
+	return withTopic(nodes, quorumlog.TopicConfig{Flush: flush}, run)
+}
+
+// withTopic runs what a row measures on a fresh cluster whose topic is kept as cfg says.
+func withTopic(nodes int, cfg quorumlog.TopicConfig, run func(context.Context, env, *quorumlog.Node) (sample, error)) func(context.Context, env) (sample, error) {
 	return func(ctx context.Context, e env) (sample, error) {
-		q, err := openQuorum(ctx, e, nodes, flush)
+		q, err := openQuorum(ctx, e, nodes, cfg)
 		if err != nil {
 			return sample{}, err
 		}
@@ -82,27 +86,28 @@ func withMemory(run func(context.Context, env, *quorumlog.Node) (sample, error))
 
 // sendAsync passes records one by one to a producer.
 func sendAsync(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
-	p, err := n.Producer(quorumlog.ProducerConfig{})
+	return sendBy(ctx, e, n, quorumlog.ProducerConfig{}, 1)
+}
+
+// sendBy is sendAsync with a producer as cfg says, after some records that do not count.
+func sendBy(ctx context.Context, e env, n *quorumlog.Node, cfg quorumlog.ProducerConfig, first int) (sample, error) {
+	p, err := n.Producer(cfg)
 	if err != nil {
 		return sample{}, err
 	}
 	r := quorumlog.Record{Topic: topic, Value: e.value()}
-	if _, err := p.Send(ctx, r); err != nil { // identity and routes are there
-		return sample{}, errors.Join(err, p.Close(ctx))
+	var failed firstError
+	done := func(_ quorumlog.Result, err error) { failed.note(err) }
+	for range first { // behind them identity and routes are there
+		p.SendAsync(ctx, r, done)
 	}
-	var failed atomic.Pointer[error]
-	done := func(_ quorumlog.Result, err error) {
-		if err != nil {
-			failed.CompareAndSwap(nil, &err)
-		}
+	if err := p.Flush(ctx); err != nil {
+		return sample{}, errors.Join(err, p.Close(ctx))
 	}
 	s, err := stream(e.duration,
 		func() error { p.SendAsync(ctx, r, done); return nil },
 		func() error { return p.Flush(ctx) })
-	if first := failed.Load(); first != nil {
-		err = errors.Join(err, *first)
-	}
-	return s, errors.Join(err, p.Close(ctx))
+	return s, errors.Join(failed.get(), err, p.Close(ctx))
 }
 
 // produce writes one record and waits, again and again.

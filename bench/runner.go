@@ -14,15 +14,19 @@ type result struct {
 	samples   []sample
 	disturbed int // runs that something else on the machine disturbed
 	err       error
+	top       top // of the first run, where it was profiled
 }
 
 // runner runs scenarios.
 type runner struct {
-	size     int
-	duration time.Duration // of each run
-	rounds   int
-	touch    int           // bytes of memory touched before each run
-	limit    time.Duration // of each run, its opening and closing included
+	size       int
+	duration   time.Duration // of each run
+	rounds     int
+	touch      int           // bytes of memory touched before each run
+	limit      time.Duration // of each run, its opening and closing included
+	large      int64         // bytes of a large partition
+	partitions int           // of a topic, at the most
+	profiles   string        // a directory for CPU profiles; "" is none
 }
 
 // disturbedAbove is the share of the machine's time that others may take in a run.
@@ -36,14 +40,25 @@ func (r runner) run(ctx context.Context, s scenario) []result {
 	for i, row := range s.rows {
 		results[i].row = row
 	}
-	for round := range r.rounds {
+	rounds := r.rounds
+	if s.once {
+		rounds = 1
+	}
+	for round := range rounds {
 		for k := range s.rows {
 			i := (k + round) % len(s.rows) // nobody is always first
 			res := &results[i]
 			if res.err != nil {
 				continue
 			}
-			sample, disturbed, err := r.once(ctx, s.rows[i])
+			var prof *profiled
+			if r.profiles != "" && i == 0 && round == 0 {
+				prof = new(profiled)
+			}
+			sample, disturbed, err := r.once(ctx, s.rows[i], prof)
+			if err == nil && prof != nil {
+				res.top, err = prof.save(r.profiles, s.id)
+			}
 			if err != nil {
 				res.err = fmt.Errorf("%s, %s: %w", s.id, res.who, err)
 				continue
@@ -64,7 +79,7 @@ func (r runner) run(ctx context.Context, s scenario) []result {
 	return results
 }
 
-func (r runner) once(ctx context.Context, row row) (s sample, disturbed bool, err error) {
+func (r runner) once(ctx context.Context, row row, prof *profiled) (s sample, disturbed bool, err error) {
 	dir, err := os.MkdirTemp("", "quorumlog-bench-")
 	if err != nil {
 		return sample{}, false, err
@@ -73,8 +88,13 @@ func (r runner) once(ctx context.Context, row row) (s sample, disturbed bool, er
 	r.touchMemory()
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
+	e := env{dir: dir, size: r.size, duration: r.duration, large: r.large, partitions: r.partitions, profiled: prof}
 	before := readLoad()
-	s, err = row.run(ctx, env{dir: dir, size: r.size, duration: r.duration})
+	if err := prof.start(); err != nil {
+		return sample{}, false, err
+	}
+	s, err = row.run(ctx, e)
+	prof.stop()
 	return s, readLoad().others(before) > disturbedAbove, err
 }
 

@@ -6,7 +6,10 @@ import "strings"
 func scenarios() []scenario {
 	all := []scenario{p1(), p2(), p3(), p4(), p5(), p6(), p7(), p8(), p9()}
 	all = append(all, p10()...)
-	return append(all, p12())
+	all = append(all, p11()...)
+	all = append(all, p12(), p13())
+	all = append(all, p14()...)
+	return append(all, machine()...)
 }
 
 // pick returns the scenarios that only names, separated by commas; "P10" stands for

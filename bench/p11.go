@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlog/quorumlog"
+)
+
+func p11() []scenario {
+	return []scenario{
+		{id: "P11/spread", title: "3 nodes, 3 copies, fsync, async produce to many partitions", unit: recordsPerSecond, once: true, rows: []row{
+			{"quorumlog, 1,000 partitions", "FlushEach, RoundRobin", syncedQuorum, goal{}, spread(1000)},
+			{"quorumlog, 100 partitions", "FlushEach, RoundRobin", syncedQuorum, goal{}, spread(100)},
+			{"quorumlog, 10 partitions", "FlushEach, RoundRobin", syncedQuorum, goal{}, spread(10)},
+			{"quorumlog, 1 partition", "FlushEach, RoundRobin", syncedQuorum, times(0.5), spread(1)},
+		}},
+		{id: "P11/batches", title: "3 copies, fsync, 50 partitions, one batch in flight in each", unit: batchesPerSecond, rows: []row{
+			{"quorumlog", "FlushEach, 3 nodes, batches of one record", syncedQuorum, goal{}, withTopic(3, quorumlog.TopicConfig{Partitions: manyPartitions, Flush: quorumlog.FlushEach}, batches)},
+			{"blocking fdatasync", "50 x 3 files, each with its goroutine", "fdatasync on 3 of 3 copies", times(2), blocking},
+		}},
+	}
+}
+
+const manyPartitions = 50
+
+// spread passes records one by one to a producer, each to the next of so many
+// partitions, or of as many as the run may have.
+func spread(partitions int) func(context.Context, env) (sample, error) {
+	return func(ctx context.Context, e env) (sample, error) {
+		some := min(partitions, e.partitions)
+		cfg := quorumlog.TopicConfig{Partitions: some, Flush: quorumlog.FlushEach}
+		s, err := withTopic(3, cfg, func(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
+			return sendBy(ctx, e, n, quorumlog.ProducerConfig{Partitioner: quorumlog.RoundRobin}, some)
+		})(ctx, e)
+		if some < partitions {
+			s.note = fmt.Sprintf("only %d partitions in this run", some)
+		}
+		return s, err
+	}
+}
+
+// batches has a caller for each partition, who writes one record and waits, again and
+// again: each record is a batch of its own.
+func batches(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
+	p, err := n.Producer(quorumlog.ProducerConfig{Partitioner: quorumlog.ByPartition})
+	if err != nil {
+		return sample{}, err
+	}
+	defer p.Close(ctx)
+	each := make([]sample, manyPartitions)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range each {
+		g.Go(func() (err error) {
+			r := quorumlog.Record{Topic: topic, Partition: int32(i), Value: e.value()}
+			each[i], err = calls(e.duration, 1, func() error {
+				_, err := p.Send(ctx, r)
+				return err
+			})
+			return err
+		})
+	}
+	err = g.Wait()
+	return together(each), err
+}
+
+// blocking appends what a batch of one record has to a file for each copy of each
+// partition. A batch is there when all of its copies are.
+func blocking(_ context.Context, e env) (sample, error) {
+	const copies = 3
+	each := make([]sample, copies*manyPartitions)
+	var g errgroup.Group
+	for i := range each {
+		g.Go(func() (err error) {
+			each[i], err = appendAndSync(e, strconv.Itoa(i))
+			return err
+		})
+	}
+	err := g.Wait()
+	s := together(each)
+	s.records /= copies
+	return s, err
+}
