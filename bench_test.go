@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"testing"
 
@@ -21,14 +22,37 @@ var flushes = map[string]quorumlog.FlushPolicy{"fsync": quorumlog.FlushEach, "no
 
 func openBench(b *testing.B, nodes int, flush quorumlog.FlushPolicy) []*quorumlog.Node {
 	b.Helper()
-	dir, nw := b.TempDir(), quorumlog.NewNetwork()
-	peers := map[string]string{}
+	nw, peers := quorumlog.NewNetwork(), map[string]string{}
 	for i := range nodes {
 		peers[fmt.Sprint(i)] = ""
 	}
+	return openBenchNodes(b, flush, peers, quorumlog.Config{Network: nw})
+}
+
+// openBenchTCP opens three nodes that talk over TCP.
+func openBenchTCP(b *testing.B, flush quorumlog.FlushPolicy) []*quorumlog.Node {
+	b.Helper()
+	peers := map[string]string{}
+	for i := range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port, and is closed below
+		require.NoError(b, err)
+		require.NoError(b, l.Close())
+		peers[fmt.Sprint(i)] = l.Addr().String()
+	}
+	return openBenchNodes(b, flush, peers, quorumlog.Config{})
+}
+
+// openBenchNodes opens a node for each of peers, and makes the topic. The first one
+// leads.
+func openBenchNodes(b *testing.B, flush quorumlog.FlushPolicy, peers map[string]string, cfg quorumlog.Config) []*quorumlog.Node {
+	dir, nodes := b.TempDir(), len(peers)
 	var all []*quorumlog.Node
 	for i := range nodes {
-		n, err := quorumlog.Open(filepath.Join(dir, fmt.Sprint(i)), quorumlog.Config{ID: fmt.Sprint(i), Network: nw, Peers: peers})
+		cfg.ID, cfg.Peers = fmt.Sprint(i), peers
+		if cfg.Network == nil {
+			cfg.Listen = peers[cfg.ID]
+		}
+		n, err := quorumlog.Open(filepath.Join(dir, cfg.ID), cfg)
 		require.NoError(b, err)
 		b.Cleanup(func() { require.NoError(b, n.Close()) })
 		all = append(all, n)
@@ -99,6 +123,33 @@ func BenchmarkProduceOneAtATime(b *testing.B) {
 				perSecond(b)
 			})
 		}
+	}
+}
+
+func BenchmarkTCP(b *testing.B) {
+	for name, flush := range flushes {
+		b.Run("SendAsync/"+name, func(b *testing.B) {
+			all := openBenchTCP(b, flush)
+			fill(b, all[0], 1)
+			b.ReportAllocs()
+			b.ResetTimer()
+			fill(b, all[0], b.N)
+			perSecond(b)
+		})
+		b.Run("OneAtATime/"+name, func(b *testing.B) {
+			n := openBenchTCP(b, flush)[0]
+			ctx, r := context.Background(), quorumlog.Record{Value: make([]byte, benchValue)}
+			_, err := n.Produce(ctx, "bench", r)
+			require.NoError(b, err)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				if _, err := n.Produce(ctx, "bench", r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perSecond(b)
+		})
 	}
 }
 
