@@ -179,11 +179,12 @@ func (n *Node) Layout(ctx context.Context, topic string) (record.TopicID, int, e
 // decide answers what only the leader of the metadata partition can.
 func (n *Node) decide(ctx context.Context, req request) (a answer, err error) {
 	if req.Op == opSync {
-		_, a.Upto, err = n.metaReplica.ReadIndex(ctx)
-		return a, err
+		rep := n.metaReplica.Load()
+		_, a.Upto, err = rep.ReadIndex(ctx)
+		return a, n.meta.elsewhere(rep, err)
 	}
 	if req.Op == opMoves {
-		if node, _ := n.metaReplica.Leader(); node != n.cfg.ID {
+		if node, _ := n.metaReplica.Load().Leader(); node != n.cfg.ID {
 			return a, n.meta.notLeader()
 		}
 		return answer{Moves: n.answerMoves()}, nil

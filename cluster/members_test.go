@@ -146,7 +146,7 @@ func TestANodeThatJoinedComesBackAsWhatItIs(t *testing.T) {
 	w.send(n, "two")
 	c.holds(tp, "d", "b", "c")
 	c.until("d is a voter of the metadata partition", func() bool {
-		return slices.Contains(c.node("a").metaReplica.Members().Voters, "d")
+		return slices.Contains(c.node("a").metaReplica.Load().Members().Voters, "d")
 	})
 }
 
@@ -181,11 +181,11 @@ func TestADeadNodeIsReplaced(t *testing.T) {
 	require.Equal(t, NodeInfo{ID: "c", State: NodeRemoved}, n.Nodes()[2])
 
 	// What was removed and comes back disturbs nobody, and is told.
-	_, before := n.metaReplica.Leader()
+	_, before := n.metaReplica.Load().Leader()
 	c.start("c")
 	require.ErrorIs(t, c.node("c").repeatJoin(c.ctx()), replica.ErrUnsafeChange)
 	writers[0].send(c.node("d"), "still")
-	_, after := n.metaReplica.Leader()
+	_, after := n.metaReplica.Load().Leader()
 	require.Equal(t, before, after, "no term has risen")
 	require.NoError(t, n.AddNode(c.ctx(), "c"), "but it may be added again")
 	require.Equal(t, NodeActive, n.Nodes()[2].State)
@@ -218,7 +218,7 @@ func TestANodeIsDrainedAndRemoved(t *testing.T) {
 		c.holds(part("orders", i), "b", "c", "d")
 		require.NotEqual(t, "a", c.leader(n, part("orders", i)))
 	}
-	node, _ := n.metaReplica.Leader()
+	node, _ := n.metaReplica.Load().Leader()
 	require.NotEqual(t, "a", node)
 	_, err := n.CreateTopic(c.ctx(), TopicConfig{Name: "later", Partitions: 4})
 	require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestANodeIsDrainedAndRemoved(t *testing.T) {
 		require.NotContains(t, p.assigned().Replicas, "a", "a node that is drained gets nothing new")
 	}
 	require.NoError(t, n.RemoveNode(c.ctx(), "a"))
-	require.NotContains(t, n.metaReplica.Members().Voters, "a")
+	require.NotContains(t, n.metaReplica.Load().Members().Voters, "a")
 	require.ErrorIs(t, n.RemoveNode(c.ctx(), "b"), replica.ErrUnsafeChange, "a node does not remove itself")
 	sent := stop()
 	require.Equal(t, numbers(sent), c.read(c.node("d"), part("orders", 0), 0, sent))
@@ -267,7 +267,7 @@ func TestAMoveGoesOnWithAnotherMetadataLeader(t *testing.T) {
 	tp := part("orders", 0)
 	c.join("d")
 	require.NoError(t, c.node("a").AddNode(c.ctx(), "d"))
-	c.until("four voters", func() bool { return len(c.node("a").metaReplica.Members().Voters) == 4 })
+	c.until("four voters", func() bool { return len(c.node("a").metaReplica.Load().Members().Voters) == 4 })
 	w := c.writer(c.node("a"), tp)
 	var want []string
 	for turn := range 6 {
@@ -403,7 +403,7 @@ func TestEveryFounderMayGo(t *testing.T) {
 	w.send(c.node("d"), "to their heirs")
 	require.Equal(t, []string{"from the founders", "to their heirs"}, c.read(c.node("e"), tp, 0, 2))
 	c.holds(tp, "d", "e", "f")
-	require.Equal(t, []string{"d", "e", "f"}, c.node("f").metaReplica.Members().Voters)
+	require.Equal(t, []string{"d", "e", "f"}, c.node("f").metaReplica.Load().Members().Voters)
 }
 
 func TestFewNodesVoteForTheMetadata(t *testing.T) {
@@ -412,7 +412,7 @@ func TestFewNodesVoteForTheMetadata(t *testing.T) {
 	n := c.node("a")
 	require.NoError(t, n.AddNode(c.ctx(), "f"))
 	want := replica.Members{Voters: []string{"a", "b", "c", "d", "e"}, Learners: []string{"f"}}
-	require.Equal(t, want, n.metaReplica.Members(), "the sixth only follows")
+	require.Equal(t, want, n.metaReplica.Load().Members(), "the sixth only follows")
 	_, err := c.node("f").CreateTopic(c.ctx(), TopicConfig{Name: "orders", Partitions: 6})
 	require.NoError(t, err)
 	w := c.writer(c.node("f"), part("orders", 0))
@@ -420,7 +420,7 @@ func TestFewNodesVoteForTheMetadata(t *testing.T) {
 	require.NoError(t, n.DrainNode(c.ctx(), "e", nil))
 	require.NoError(t, n.RemoveNode(c.ctx(), "e"))
 	c.until("the sixth votes in its place", func() bool {
-		return slices.Equal(n.metaReplica.Members().Voters, []string{"a", "b", "c", "d", "f"})
+		return slices.Equal(n.metaReplica.Load().Members().Voters, []string{"a", "b", "c", "d", "f"})
 	})
 }
 

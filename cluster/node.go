@@ -54,7 +54,7 @@ type Node struct {
 	table   table
 
 	meta        *partition
-	metaReplica *replica.Replica
+	metaReplica atomic.Pointer[replica.Replica] // the last one that was opened
 	fold        *fold.Fold
 	metadata    *metadata // under fold.View
 
@@ -92,12 +92,12 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		n.end()
 		return nil, errors.Join(err, n.mux.Close())
 	}
-	n.metaReplica = rep
 	if end := rep.Status().EndOffset; end > 0 {
 		n.memory.Store(int64(end)) // this disk was there before, and has what was placed here until then
 	}
 	n.meta.opened(rep, nil, nil)
-	n.fold = fold.Start(fold.Config{Partition: local{rep, n.meta.tp, cfg.ID}, Apply: n.apply, Logger: cfg.Logger})
+	n.metaReplica.Store(rep)
+	n.fold = fold.Start(fold.Config{Partition: reopened{n}, Apply: n.apply, Logger: cfg.Logger})
 	n.spawn(n.reconcile)
 	n.spawn(n.retain)
 	n.spawn(n.steer)

@@ -90,7 +90,7 @@ func (n *Node) closeUnplaced() (dirs []string) {
 func (n *Node) closeDamaged() {
 	for _, p := range n.all() {
 		rep, _, _ := p.state()
-		if rep == nil || p == n.meta {
+		if rep == nil {
 			continue
 		}
 		if err := rep.Status().Err; errors.Is(err, record.ErrCorrupt) {
@@ -155,6 +155,10 @@ func (n *Node) openPlaced(life context.Context, trash []string) bool {
 				p.opened(nil, nil, err)
 				return err
 			}
+			if p == n.meta {
+				n.metaReplica.Store(rep) // before: who waits for it is told by opened
+				nudge(n.decided)
+			}
 			p.opened(rep, n.startCoordinator(p.tp, rep), nil)
 			return nil
 		})
@@ -166,7 +170,10 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 	at := p.assigned()
 	copies := at.Replicas
 	founders := at.Replicas
-	if at.Version > 0 { // it exists by now, so the others tell this one what there is
+	switch {
+	case p == n.meta:
+		founders = n.cfg.Peers
+	case at.Version > 0: // it exists by now, so the others tell this one what there is
 		founders = nil
 	}
 	return replica.Open(ctx, replica.Config{

@@ -75,7 +75,7 @@ func (o *obstacles) get(k partitionKey) string {
 func (n *Node) steer(life context.Context) {
 	look := firstLook
 	for {
-		led := n.metaReplica.Changed() // before looking
+		led := n.metaReplica.Load().Changed() // before looking
 		var again <-chan time.Time
 		switch progress, waiting := n.steerAll(life); {
 		case progress:
@@ -101,7 +101,7 @@ func (n *Node) steer(life context.Context) {
 // steerAll takes a step with everything that moves. waiting says that something
 // does and cannot be told when it may go on.
 func (n *Node) steerAll(life context.Context) (progress, waiting bool) {
-	if node, _ := n.metaReplica.Leader(); node != n.cfg.ID {
+	if node, _ := n.metaReplica.Load().Leader(); node != n.cfg.ID {
 		return false, false
 	}
 	ctx, cancel := context.WithTimeout(life, 2*n.stepTimeout())
@@ -269,17 +269,17 @@ func (n *Node) steerMetadata(ctx context.Context) (moved bool, err error) {
 	}
 	var nodes, active []string
 	n.fold.View(func() { nodes, active = n.metadata.members(), n.metadata.members(NodeActive) })
-	m := n.metaReplica.Members()
+	m := n.metaReplica.Load().Members()
 	for _, node := range nodes {
 		if !m.Has(node) {
-			return true, n.metaReplica.AddLearner(ctx, node)
+			return true, n.metaReplica.Load().AddLearner(ctx, node)
 		}
 	}
 	var refusal error
 	if len(m.Voters) < metadataVoters {
 		for _, node := range m.Learners {
 			if slices.Contains(active, node) {
-				if refusal = n.metaReplica.Promote(ctx, node); refusal == nil {
+				if refusal = n.metaReplica.Load().Promote(ctx, node); refusal == nil {
 					return true, nil
 				}
 			}
@@ -289,7 +289,7 @@ func (n *Node) steerMetadata(ctx context.Context) (moved bool, err error) {
 		if slices.Contains(nodes, node) {
 			continue
 		}
-		if err := n.metaReplica.Remove(ctx, node); err == nil {
+		if err := n.metaReplica.Load().Remove(ctx, node); err == nil {
 			return true, nil
 		} else if refusal = err; errors.Is(err, record.ErrNotLeader) {
 			return false, err
@@ -298,7 +298,7 @@ func (n *Node) steerMetadata(ctx context.Context) (moved bool, err error) {
 	if !slices.Contains(active, n.cfg.ID) { // being drained, so another should lead
 		for _, node := range m.Voters {
 			if slices.Contains(active, node) {
-				if err := n.metaReplica.TransferLeadership(ctx, node); err == nil {
+				if err := n.metaReplica.Load().TransferLeadership(ctx, node); err == nil {
 					return true, nil
 				} else {
 					refusal = err
