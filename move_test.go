@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -327,4 +330,95 @@ func TestOfTwoRedrivesAtOnceTheLaterOneGoesOn(t *testing.T) {
 			require.Equal(t, 1, times, v)
 		}
 	})
+}
+
+// Nodes are cut off one after the other, with the partitions, the group and the
+// transactions that they lead, while members on two of them handle, fail and move.
+func TestMovesHappenOnceWhileLeadersAreCutOff(t *testing.T) {
+	seed := rand.Uint64()
+	if s := os.Getenv("QUORUMLOG_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("QUORUMLOG_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, seed))
+	synctest.Test(t, func(t *testing.T) { cutOffWhileMoving(t, random) })
+}
+
+func cutOffWhileMoving(t *testing.T, random *rand.Rand) {
+	const records = 120
+	ctx, nw := t.Context(), NewNetwork()
+	ids, peers := []string{"a", "b", "c"}, map[string]string{"a": "", "b": "", "c": ""}
+	nodes := map[string]*Node{}
+	for _, id := range ids {
+		n, err := OpenMemory(Config{ID: id, Peers: peers, Network: nw, Defaults: TopicConfig{Replicas: 3}})
+		require.NoError(t, err)
+		nodes[id] = n
+		defer func() { require.NoError(t, n.Close()) }()
+	}
+	require.NoError(t, nodes["a"].CreateTopic(ctx, TopicConfig{Name: "orders", Partitions: 2, Replicas: 3}))
+	fails := func(r Record) bool { return r.Value[len(r.Value)-1]%4 == 0 } // those that end in 0, 4 and 8
+	handle := func(_ context.Context, r Record) error {
+		if fails(r) {
+			return errors.New("busy")
+		}
+		return nil
+	}
+	var running sync.WaitGroup
+	var members []*Group
+	for i, id := range []string{"a", "b"} {
+		g, err := nodes[id].Group(ctx, "billing", []string{"orders"}, GroupConfig{
+			Workers: 1 + 3*i, Retry: RetryPolicy{DeadLetters: true}, SessionTimeout: time.Second, HeartbeatInterval: 100 * time.Millisecond,
+		})
+		require.NoError(t, err)
+		members = append(members, g)
+		running.Go(func() {
+			if err := g.Run(ctx, handle); !errors.Is(err, ErrClosed) {
+				t.Errorf("member on %s: %v", id, err)
+			}
+		})
+	}
+	var want []string
+	delay := func() { // Heal ends it
+		for _, from := range ids {
+			for _, to := range ids {
+				nw.Delay(from, to, 10*time.Millisecond)
+			}
+		}
+	}
+	delay()
+	for i := range records {
+		r := Record{Topic: "orders", Key: fmt.Appendf(nil, "k%d", i), Value: fmt.Append(nil, i)}
+		if fails(r) {
+			want = append(want, string(r.Value))
+		}
+		_, err := nodes["c"].Produce(ctx, "orders", r)
+		require.NoError(t, err)
+		time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond)
+		switch i % 10 {
+		case 2:
+			nw.Isolate(ids[random.IntN(len(ids)-1)]) // the producer's node stays
+		case 7:
+			time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+			nw.Heal()
+			delay()
+		}
+	}
+	time.Sleep(2 * time.Minute)
+	lags, err := nodes["c"].Lags(ctx, "billing")
+	require.NoError(t, err)
+	for _, l := range lags {
+		require.Zero(t, l.Records, "%v", l)
+	}
+	var dead []string
+	for l, err := range nodes["c"].DeadLetters("billing").List(ctx) {
+		require.NoError(t, err)
+		dead = append(dead, string(l.Value))
+	}
+	require.ElementsMatch(t, want, dead)
+	for _, g := range members {
+		require.NoError(t, g.Close(ctx))
+	}
+	running.Wait()
 }

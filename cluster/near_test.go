@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,4 +55,41 @@ func TestANearbyReadWithoutAReplicaAsksTheLeader(t *testing.T) {
 			require.Len(t, f.Batches, 1)
 		}
 	}
+}
+
+// A node that has a record which is not committed does not show it, whether it takes
+// itself for the leader or not.
+func TestANearbyReadShowsNothingThatIsNotCommitted(t *testing.T) {
+	c := startCluster(t, quickElections, "a", "b", "c")
+	c.create("orders", 1)
+	tp := part("orders", 0)
+	id := c.leader(c.node("a"), tp)
+	old, survivor := c.node(id), c.other(id)
+	w := c.writer(old, tp)
+	w.send(old, "x")
+	c.network.Isolate(id)
+	a, err := appendOnce(c.ctx(), old, tp, w.batch("lost"), record.AckLeader)
+	require.NoError(t, err)
+	require.Equal(t, record.Offset(1), a.BaseOffset)
+	near := func(ctx context.Context) (record.Fetched, error) {
+		return old.FetchNear(ctx, tp, 1, 0, record.ReadUncommitted)
+	}
+	hidden := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(c.ctx(), 20*time.Millisecond)
+		defer cancel()
+		_, err := near(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	hidden()
+	require.Equal(t, record.Offset(1), w.send(survivor, "z"), "there is a new leader")
+	hidden()
+	c.network.Heal()
+	f, err := near(c.ctx())
+	require.NoError(t, err)
+	var it record.Iterator
+	var r record.Record
+	require.NoError(t, it.Reset(f.Batches[0]))
+	require.True(t, it.Next(&r))
+	require.Equal(t, "z", string(r.Value))
 }

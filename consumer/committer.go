@@ -59,14 +59,21 @@ func (r *runner) commitAll(all bool) error {
 	case ByHand:
 		return nil
 	case OnReceipt:
-		return r.g.save(r.store, r.unhandled(), true)
+		return r.save(r.unhandled(), true)
 	}
-	return r.g.save(r.store, r.g.finished(func(c *claim) bool { return all || !c.wanted.Load() }), false)
+	return r.save(r.g.finished(func(c *claim) bool { return all || !c.wanted.Load() }), false)
 }
 
 // commitOf commits what is finished of one claim.
 func (r *runner) commitOf(c *claim) error {
-	return r.g.save(r.store, r.g.finished(func(o *claim) bool { return o == c }), false)
+	return r.save(r.g.finished(func(o *claim) bool { return o == c }), false)
+}
+
+// save is Group.save, tried for a ProgressTimeout at the most.
+func (r *runner) save(savings []saving, rewind bool) error {
+	ctx, cancel := context.WithTimeout(r.store, r.g.cfg.ProgressTimeout)
+	defer cancel()
+	return r.g.save(ctx, savings, rewind)
 }
 
 // unhandled returns what is to be taken back of what was committed on receipt:

@@ -107,7 +107,7 @@
 //
 // A record is handled, moved or handed out again. What cannot go on comes out of
 // Poll and Run as an error: a topic that is gone, damaged data, a record that cannot
-// be moved for two minutes, a group that cannot be joined again for a
-// ProgressTimeout. What may pass is tried again and told to [Config.Logger]. A group
+// be moved for two minutes, and a group that for a ProgressTimeout cannot be joined
+// again, takes no commit, or does not say where to begin. What may pass is tried again and told to [Config.Logger]. A group
 // that stands still is seen from outside with [Lags] and [Lag.Stalled].
 package consumer

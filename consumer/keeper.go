@@ -65,13 +65,15 @@ func (g *Group) takeUp() {
 	if len(fresh) == 0 {
 		return
 	}
-	committed, err := g.positions(partitions(fresh))
+	ctx, cancel := context.WithTimeout(g.life, g.cfg.ProgressTimeout)
+	defer cancel()
+	committed, err := g.positions(ctx, partitions(fresh))
 	taken := fresh[:0]
 	for _, c := range fresh {
 		pos, ok := committed[c.tp]
 		cause := err
 		if !ok && cause == nil {
-			pos, cause = g.origin(g.life, c.tp)
+			pos, cause = g.origin(ctx, c.tp)
 		}
 		switch {
 		case cause == nil:
@@ -100,13 +102,13 @@ func (g *Group) takeUp() {
 
 // positions returns where to resume: what the user's own store says, else what
 // is committed.
-func (g *Group) positions(tps []record.TopicPartition) (map[record.TopicPartition]record.Offset, error) {
-	committed, err := g.Committed(g.life, tps)
+func (g *Group) positions(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]record.Offset, error) {
+	committed, err := g.Committed(ctx, tps)
 	if err != nil || g.cfg.ResumeAt == nil {
 		return committed, err
 	}
 	var own map[record.TopicPartition]record.Offset
-	g.call("ResumeAt", func() { own, err = g.cfg.ResumeAt(g.life, tps) })
+	g.call("ResumeAt", func() { own, err = g.cfg.ResumeAt(ctx, tps) })
 	if err != nil {
 		return nil, fmt.Errorf("ResumeAt: %w", err)
 	}

@@ -64,6 +64,8 @@ func (k *keys) stageOf(ctx context.Context, c *claim, id keyID, stage int) (int,
 	// Before the first record of a claim, what its last owner has left; and
 	// whether a key that waited still does.
 	if !c.keysRead || first() > 0 && time.Since(k.looked) >= k.g.cfg.HeartbeatInterval {
+		ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+		defer cancel()
 		if err := k.refresh(ctx); err != nil {
 			return 0, fmt.Errorf("keys that are tried again: %w", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -21,8 +22,11 @@ import (
 // built is the coordinator that ships, over an offsets partition in memory.
 type built struct{ *group.Coordinator }
 
-func newBuilt(t *testing.T, src memory) built {
+func newBuilt(t *testing.T, src memory) built { return newBuiltLogging(t, src, nil) }
+
+func newBuiltLogging(t *testing.T, src memory, logger *slog.Logger) built {
 	c := group.Start(group.Config{
+		Logger:     logger,
 		Partition:  offsets{newMemory("__consumer_offsets", 1)["__consumer_offsets"][0]},
 		Partitions: func(topic string) int { return len(src[topic]) },
 	})

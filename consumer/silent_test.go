@@ -1,7 +1,9 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +27,122 @@ func TestAMemberThatCannotJoinAgainSaysSoInTheEnd(t *testing.T) {
 		require.ErrorIs(t, err, record.ErrUnreachable)
 		require.WithinDuration(t, start.Add(70*time.Second), time.Now(), time.Second, "its session, and then a minute of trying")
 		w.close(g)
+	})
+}
+
+func TestACommitThatCannotBeMadeEndsTheRunInTheEnd(t *testing.T) {
+	for _, moment := range []CommitMoment{AfterHandler, OnReceipt, OnTimer, EachRecord} {
+		t.Run(moment.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1)
+				w.fill(t, "orders", 1, 1)
+				w.setFault(func(_ context.Context, req group.Request) error {
+					if req.Op == group.OpCommit {
+						return record.ErrUnreachable
+					}
+					return nil
+				})
+				g := w.join("a", Config{Commit: moment, CommitInterval: time.Second, ProgressTimeout: time.Minute})
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				err := g.Run(ctx, func(context.Context, record.Record) error { return nil })
+				require.ErrorIs(t, err, record.ErrUnreachable)
+				require.GreaterOrEqual(t, time.Since(start), time.Minute)
+				require.LessOrEqual(t, time.Since(start), 3*time.Minute)
+				w.setFault(nil)
+				w.close(g)
+			})
+		})
+	}
+}
+
+func TestAPositionThatNobodyTellsComesOutOfRunInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.fill(t, "orders", 1, 1)
+		w.setFault(func(ctx context.Context, req group.Request) error {
+			if req.Op != group.OpCommitted {
+				return nil
+			}
+			<-ctx.Done() // as behind a transaction that does not end
+			return ctx.Err()
+		})
+		g := w.join("a", Config{ProgressTimeout: time.Minute})
+		start := time.Now()
+		err := g.Run(t.Context(), func(context.Context, record.Record) error { return nil })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "committed offsets of group")
+		require.WithinDuration(t, start.Add(time.Minute), time.Now(), time.Second)
+		w.close(g)
+	})
+}
+
+func TestKeysInRetryThatCannotBeLookedUpEndTheRunInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newRetryWorld(t, 1, 1)
+		w.fill(t, "orders", 1, 1)
+		g := w.join("a", Config{Mover: c, Retry: RetryPolicy{Delays: []time.Duration{time.Minute}, KeyOrder: true}})
+		w.setFault(func(_ context.Context, req group.Request) error {
+			if req.Op == group.OpCommitted {
+				return record.ErrUnreachable
+			}
+			return nil
+		})
+		start := time.Now()
+		err := g.Run(t.Context(), func(context.Context, record.Record) error { return nil })
+		require.ErrorIs(t, err, record.ErrUnreachable)
+		require.ErrorContains(t, err, "keys that are tried again")
+		require.WithinDuration(t, start.Add(moveTimeout), time.Now(), time.Second)
+		w.close(g)
+	})
+}
+
+// The two reasons for which a member loses its partitions are told apart.
+func TestTheLogSaysWhetherASessionEndedOrAHandlerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var members, coordinator bytes.Buffer
+		m := newMemory("orders", 1)
+		m.fill(t, "orders", 1, 1)
+		coord := newBuiltLogging(t, m, slog.New(slog.NewTextHandler(&coordinator, nil)))
+		cfg := Config{ProgressTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&members, nil))}
+		hires := func() (g *Group, hang chan struct{}, die func()) {
+			l := &link{Coordinator: coord}
+			g, err := Join(t.Context(), m, l, "billing", []string{"orders"}, cfg)
+			require.NoError(t, err)
+			hang = make(chan struct{})
+			ran := make(chan error, 1)
+			go func() {
+				ran <- g.Run(t.Context(), func(context.Context, record.Record) error { <-hang; return nil })
+			}()
+			return g, hang, func() {
+				l.cut()
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_ = g.Close(ctx)
+				close(hang)
+				<-ran
+			}
+		}
+		hanging, hang, _ := hires()
+		time.Sleep(62 * time.Second)
+		synctest.Wait()
+		require.Empty(t, hanging.Owned())
+		require.Contains(t, members.String(), "no progress, the partitions are given to others")
+		require.NotContains(t, coordinator.String(), "not heard of")
+		close(hang)
+		settle()
+		require.NoError(t, hanging.Close(t.Context()))
+
+		synctest.Wait()
+		members.Reset()
+		_, _, die := hires()
+		settle()
+		die()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		require.Contains(t, coordinator.String(), "members were not heard of within their session")
+		require.NotContains(t, members.String(), "no progress")
 	})
 }
 

@@ -45,6 +45,14 @@ func TestRoundRobinGivesEachPartitionOneRecordInTurn(t *testing.T) {
 	}
 }
 
+func TestRoundRobinBeginsAnywhere(t *testing.T) {
+	begun := map[int]bool{}
+	for range 200 { // to miss one of three every time: once in 10^35
+		begun[producer.RoundRobin("t").Pick(&record.Record{}, 3)] = true
+	}
+	require.Len(t, begun, 3, "producers that start together must not all begin with partition 0")
+}
+
 func TestManualTakesThePartitionOfTheRecord(t *testing.T) {
 	require.Equal(t, 2, producer.Manual("t").Pick(&record.Record{Partition: 2}, 3))
 }
