@@ -1,7 +1,6 @@
 package group
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -9,43 +8,32 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// Keys returns the keys of the records that all groups are made of, in order.
-func (s *State) Keys() (keys []string, err error) {
-	add := func(k key) {
-		text, e := json.Marshal(k)
-		if e != nil {
-			err = e
-		}
-		keys = append(keys, string(text))
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
-		g := s.groups[name]
+// Keys returns the keys of the records that all groups are made of.
+func (s *State) Keys() (keys []any) {
+	for name, g := range s.groups {
 		if g.generation > 0 {
-			add(key{Kind: kindGroup, Group: name})
+			keys = append(keys, key{Kind: kindGroup, Group: name})
 		}
-		for _, id := range slices.Sorted(maps.Keys(g.members)) {
-			add(key{Kind: kindMember, Group: name, Member: id})
+		for id := range g.members {
+			keys = append(keys, key{Kind: kindMember, Group: name, Member: id})
 		}
-		for _, tp := range slices.SortedFunc(maps.Keys(g.owners), record.TopicPartition.Compare) {
-			add(key{Kind: kindOwner, Group: name, Topic: tp.Topic, Partition: tp.Partition})
+		for tp := range g.owners {
+			keys = append(keys, key{Kind: kindOwner, Group: name, Topic: tp.Topic, Partition: tp.Partition})
 		}
-		for _, tp := range slices.SortedFunc(maps.Keys(g.offsets), record.TopicPartition.Compare) {
-			add(key{Kind: kindOffset, Group: name, Topic: tp.Topic, Partition: tp.Partition})
+		for tp := range g.offsets {
+			keys = append(keys, key{Kind: kindOffset, Group: name, Topic: tp.Topic, Partition: tp.Partition})
 		}
-		for _, id := range slices.Sorted(maps.Keys(g.pending)) {
-			add(key{Kind: kindPending, Group: name, Producer: &id})
+		for id := range g.pending {
+			keys = append(keys, key{Kind: kindPending, Group: name, Producer: &id})
 		}
 	}
-	return keys, err
+	return keys
 }
 
 // Current returns the record that makes a key what it is, false if it is not there.
 // An offset's has the time at which it was committed.
-func (s *State) Current(text string, now time.Time) (r record.Record, ok bool, err error) {
-	var k key
-	if err := json.Unmarshal([]byte(text), &k); err != nil {
-		return r, false, err
-	}
+func (s *State) Current(of any, now time.Time) (r record.Record, ok bool, err error) {
+	k := of.(key)
 	g := s.groups[k.Group]
 	if g == nil {
 		return r, false, nil

@@ -25,11 +25,13 @@ type State interface {
 	// Apply is as Config.Apply. The records before the first one may be missing, with
 	// keys that those set: what it is told to delete need not be there.
 	Apply(r record.Record) error
-	// Keys returns the keys of the records that the state is made of.
-	Keys() ([]string, error)
-	// Current returns the record that sets key to what it is; false if it is not there
-	// any more. now is for records whose time means nothing.
-	Current(key string, now time.Time) (record.Record, bool, error)
+	// Keys returns one value for each record that the state is made of, in any order;
+	// decisions wait meanwhile.
+	Keys() []any
+	// Current is called with those values, a while after. It returns the record that
+	// makes this part of the state what it is; false if it is not there any more. now is
+	// for records whose time means nothing.
+	Current(key any, now time.Time) (record.Record, bool, error)
 }
 
 const (
@@ -91,44 +93,54 @@ func (f *Fold) shortenOnce(trimmed *record.Offset) error {
 // like any other.
 func (f *Fold) rewrite() error {
 	var (
-		keys   []string
+		keys   []any
 		begin  record.Offset
 		before int64 // bytes of the log below
-		after  int64
 	)
 	for i, done := 0, false; !done; {
 		at := i // the decision may be made again
-		piece, cancel := context.WithTimeout(f.life, pieceTimeout)
-		err := f.Propose(piece, func(record.LeaderEpoch) (records []record.Record, err error) {
+		ctx, cancel := context.WithTimeout(f.life, pieceTimeout)
+		err := f.Propose(ctx, func(record.LeaderEpoch) (records []record.Record, err error) {
 			if at == 0 {
-				begin, before = f.next, f.bytes
-				if keys, err = f.current.Keys(); err != nil {
-					return nil, err
-				}
+				begin, before, keys = f.next, f.bytes, f.current.Keys()
 			}
-			now := time.Now()
-			for i, after = at, 0; i < len(keys) && after < f.floor/pieces; i++ {
-				r, ok, err := f.current.Current(keys[i], now)
-				if err != nil {
-					return nil, err
-				}
-				if ok {
-					records = append(records, r)
-					after += int64(len(r.Key) + len(r.Value))
-				}
+			records, taken, room, err := f.piece(keys[at:])
+			i = at + taken
+			if done = err == nil && i == len(keys) && room; !done {
+				return records, err
 			}
-			if done = i == len(keys); done {
-				m, err := mark(begin, f.bytes-before)
-				return append(records, m), err
-			}
-			return records, nil
+			m, err := mark(begin, f.bytes-before)
+			return append(records, m), err
 		})
 		cancel()
 		if err != nil {
 			return err
 		}
 	}
+	var after int64
 	f.View(func() { after = f.bytes })
 	f.logger.Debug("log rewritten", "at", begin, "keys", len(keys), "bytes", before, "left", after)
 	return nil
+}
+
+// piece returns the records of the first keys, as many as may be written at once, and
+// how many keys those are. room says that the mark may go with them.
+func (f *Fold) piece(keys []any) (records []record.Record, taken int, room bool, err error) {
+	now := time.Now()
+	var bytes int64
+	for _, k := range keys {
+		r, ok, err := f.current.Current(k, now)
+		if err != nil {
+			return nil, 0, false, err
+		}
+		if ok {
+			size := int64(len(r.Key) + len(r.Value))
+			if len(records) > 0 && bytes+size > f.floor/pieces {
+				return records, taken, false, nil
+			}
+			records, bytes = append(records, r), bytes+size
+		}
+		taken++
+	}
+	return records, taken, bytes <= f.floor/pieces, nil
 }

@@ -130,29 +130,22 @@ func encode(now time.Time, id string, t *transaction) (r record.Record, err erro
 	return r, err
 }
 
-// Keys returns the keys of the records of all ids, in order.
-func (s *State) Keys() (keys []string, err error) {
-	for _, id := range slices.Sorted(maps.Keys(s.transactions)) {
-		k, err := json.Marshal(key{kindTxn, id})
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, string(k))
+// Keys returns all ids.
+func (s *State) Keys() []any {
+	keys := make([]any, 0, len(s.transactions))
+	for id := range s.transactions {
+		keys = append(keys, id)
 	}
-	return keys, nil
+	return keys
 }
 
-// Current returns the record that makes a key what it is, false if it is not there.
-func (s *State) Current(text string, now time.Time) (r record.Record, ok bool, err error) {
-	var k key
-	if err := json.Unmarshal([]byte(text), &k); err != nil {
-		return r, false, err
-	}
-	t, ok := s.transactions[k.ID]
+// Current returns the record that makes an id what it is, false if it is dead.
+func (s *State) Current(id any, now time.Time) (r record.Record, ok bool, err error) {
+	t, ok := s.transactions[id.(string)]
 	if !ok {
 		return r, false, nil
 	}
-	r, err = encode(now, k.ID, t)
+	r, err = encode(now, id.(string), t)
 	return r, err == nil, err
 }
 

@@ -3,8 +3,6 @@ package half
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -147,36 +145,26 @@ func (s *state) put(group string, id ID, m *message) {
 	g[id] = m
 }
 
-// Keys returns the keys of the records that the state is made of, in order.
-func (s *state) Keys() (keys []string, err error) {
-	add := func(k key) {
-		text, e := json.Marshal(k)
-		if e != nil {
-			err = e
-		}
-		keys = append(keys, string(text))
-	}
-	for _, group := range slices.Sorted(maps.Keys(s.groups)) {
-		for _, id := range slices.Sorted(maps.Keys(s.groups[group])) {
-			add(key{Kind: kindHalf, Group: group, ID: id})
+// Keys returns the keys of the records that the state is made of.
+func (s *state) Keys() (keys []any) {
+	for group, messages := range s.groups {
+		for id := range messages {
+			keys = append(keys, key{Kind: kindHalf, Group: group, ID: id})
 		}
 	}
-	for _, tp := range slices.SortedFunc(maps.Keys(s.lanes), record.TopicPartition.Compare) {
-		add(key{Kind: kindLane, Topic: tp.Topic, Partition: tp.Partition})
+	for tp := range s.lanes {
+		keys = append(keys, key{Kind: kindLane, Topic: tp.Topic, Partition: tp.Partition})
 	}
-	return keys, err
+	return keys
 }
 
 // Current returns the record that makes a key what it is, false if it is not there.
-func (s *state) Current(text string, now time.Time) (r record.Record, ok bool, err error) {
-	var k key
-	if err := json.Unmarshal([]byte(text), &k); err != nil {
-		return r, false, err
-	}
+func (s *state) Current(of any, now time.Time) (r record.Record, ok bool, err error) {
+	k := of.(key)
 	var value any
 	switch k.Kind {
 	case kindHalf:
-		value, ok = s.groups[k.Group][k.ID], s.groups[k.Group][k.ID] != nil
+		value, ok = s.groups[k.Group][k.ID]
 	case kindLane:
 		value, ok = s.lanes[record.TopicPartition{Topic: k.Topic, Partition: k.Partition}]
 	}
