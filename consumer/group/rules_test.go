@@ -32,7 +32,7 @@ func newDesk(t *testing.T, partitions int) *desk {
 	return &desk{T: t, state: NewState(), counts: map[string]int{"t": partitions}, limit: 100}
 }
 
-var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+var noon = time.UnixMilli(1_767_268_800_000) // 2026-01-01 12:00 UTC
 
 func (d *desk) rules() rules {
 	return rules{
@@ -57,6 +57,20 @@ func (d *desk) take(records []record.Record) {
 		require.NoError(d, d.state.Apply(r))
 	}
 	d.consistent()
+	require.Equal(d, d.state, again(d.T, d.state), "written again, it is another")
+}
+
+// again returns what the records that s is written again with add up to.
+func again(t *testing.T, s *State) *State {
+	t.Helper()
+	out := NewState()
+	for _, k := range s.Keys() {
+		r, ok, err := s.Current(k, noon.Add(time.Hour))
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.NoError(t, out.Apply(r))
+	}
+	return out
 }
 
 // consistent checks what must hold in every state.

@@ -179,7 +179,7 @@ func TestANodeThatMissedAPartOfTheLogShowsNoPartOfTheState(t *testing.T) {
 		synctest.Wait()
 		q.Do(func() { b.Held = true })
 		for i := range 1000 {
-			require.NoError(t, leader.set(t.Context(), fmt.Sprint("key", i%7), fmt.Sprint(i)))
+			require.NoError(t, leader.set(t.Context(), fmt.Sprint("key", i%7), fmt.Sprintf("%064d", i)))
 		}
 		synctest.Wait()
 		q.Do(func() { require.Greater(t, q.Start, record.Offset(100)) })
@@ -202,6 +202,32 @@ func TestANodeThatMissedAPartOfTheLogShowsNoPartOfTheState(t *testing.T) {
 		require.NoError(t, <-waited)
 		require.Equal(t, "old", away.ledger["k"])
 		require.Len(t, away.ledger, 8)
+	})
+}
+
+// Two leaders may take turns while each is at a rewriting of its own.
+func TestAMarkOfARewritingThatBeganBelowTheStartSaysNothing(t *testing.T) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+		put := func(key, value string, more ...record.Record) {
+			b, err := build(append(more, record.Record{Key: []byte(key), Value: []byte(value)}))
+			require.NoError(t, err)
+			q.Do(func() { q.Write(b) })
+		}
+		put("x", "1") // 0: where one begins
+		put("x", "2") // 1: the other, which the log is trimmed to
+		first, err := mark(0, 100)
+		require.NoError(t, err)
+		put("y", "1", first) // 2, 3
+		q.Do(func() { q.Start = 1 })
+		b := openBook(a)
+		t.Cleanup(b.Close)
+		synctest.Wait()
+		b.View(func() { require.Empty(t, b.ledger) })
+		second, err := mark(1, 100)
+		require.NoError(t, err)
+		put("z", "1", second)
+		synctest.Wait()
+		b.View(func() { require.Equal(t, ledger{"x": "2", "y": "1", "z": "1"}, b.ledger) })
 	})
 }
 
@@ -274,7 +300,10 @@ func randomHistory(t *testing.T, rng *rand.Rand) (rewritten, rebuilt int) {
 			rebuilt += b.anew
 			books[i] = openBook(n)
 		case 6:
+			q.Do(func() { n.Upto = q.Start + record.Offset(rng.IntN(int(q.End-q.Start)+1)) })
+			synctest.Wait()
 			b.check(t, q)
+			q.Do(func() { n.Upto = 0 })
 		default:
 			value := fmt.Sprint(rng.IntN(1e6))
 			if rng.IntN(4) == 0 {

@@ -38,6 +38,15 @@ func (c *script) put(next *transaction) {
 	r, err := encode(c.now, "a", next)
 	require.NoError(c.t, err)
 	require.NoError(c.t, c.s.Apply(r))
+	again := NewState()
+	again.forgetful = c.s.forgetful
+	for _, k := range c.s.Keys() {
+		r, ok, err := c.s.Current(k, c.now.Add(time.Hour))
+		require.NoError(c.t, err)
+		require.True(c.t, ok)
+		require.NoError(c.t, again.Apply(r))
+	}
+	require.Equal(c.t, c.s, again, "written again, it is another")
 }
 
 func (c *script) ok(req Request) Response {

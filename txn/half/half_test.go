@@ -97,6 +97,14 @@ func (s *stage) agree() (marks int) {
 		marks, err = s.q.Replay(s.q.End, all.Apply)
 		require.NoError(s, err)
 	})
+	again := newState()
+	for _, k := range all.Keys() {
+		r, ok, err := all.Current(k, time.Now())
+		require.NoError(s, err)
+		require.True(s, ok)
+		require.NoError(s, again.Apply(r))
+	}
+	require.Equal(s, all, again)
 	for _, c := range append(s.cs, c) {
 		c.fold.View(func() { require.Equal(s, all, c.state) })
 	}
