@@ -65,6 +65,7 @@ type Coordinator struct {
 	mu        sync.Mutex // guards what follows
 	closed    bool
 	finishing map[string]*finisher // by id
+	complete  map[string]Response  // by id: of the verdict that everybody has, until it is written down; see deliver
 	spare     []record.ProducerID  // taken and not used
 	armed     time.Time            // when to look for deadlines, zero for never
 	rearm     chan struct{}        // capacity 1: armed is earlier now
@@ -80,6 +81,7 @@ func Start(cfg Config) *Coordinator {
 		cfg:       cfg,
 		logger:    cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		finishing: map[string]*finisher{},
+		complete:  map[string]Response{},
 		rearm:     make(chan struct{}, 1),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
@@ -122,25 +124,30 @@ func (c *Coordinator) Do(ctx context.Context, id string, req Request) (Response,
 		return Response{}, err
 	}
 	for {
-		answer, prepared, err := c.propose(ctx, id, req)
-		if err == nil && !prepared {
+		answer, v, err := c.propose(ctx, id, req)
+		switch {
+		case err == nil && v == nil:
 			if req.Op == OpAdd {
 				err = c.open(ctx, req, answer)
 			}
 			return answer, err
-		}
-		if err != nil && !errors.Is(err, errFinishing) {
+		case err != nil && !errors.Is(err, errFinishing):
 			return Response{}, err
+		case v != nil && v.t.lasts() && c.deliver(ctx, id, v) == nil:
+		default:
+			if err := c.finished(ctx, id); err != nil {
+				return Response{}, err
+			}
 		}
-		if err := c.finished(ctx, id); err != nil {
-			return Response{}, err
+		if v != nil && v.t.lasts() && req.Op != OpTake {
+			return answer, nil
 		}
 	}
 }
 
-// propose decides on a request. prepared says that a verdict was written, which
-// has yet to reach the participants.
-func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answer Response, prepared bool, err error) {
+// propose decides on a request. v is the verdict that was written, which has yet to
+// reach the participants; nil if none was.
+func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answer Response, v *verdict, err error) {
 	fresh := record.NoProducerID
 	defer func() { c.giveBack(fresh) }()
 	for {
@@ -148,10 +155,13 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 		wrote := false
 		err = c.fold.ProposeFor(ctx, id, func(e record.LeaderEpoch) ([]record.Record, error) {
 			now := time.Now()
-			next, a, err := c.state.decide(id, req, fresh, now)
-			epoch, answer, prepared, wrote = e, a, next != nil && next.Status.prepared(), next != nil
+			next, a, err := c.state.decide(id, req, fresh, c.delivered(id), now)
+			epoch, answer, v, wrote = e, a, nil, next != nil
 			if err != nil || next == nil {
 				return nil, err
+			}
+			if next.Status.prepared() {
+				v = &verdict{next, e}
 			}
 			if next.Status == Ongoing {
 				c.arm(next.deadline())
@@ -162,7 +172,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 		switch {
 		case errors.Is(err, errNeedID):
 			if fresh, err = c.producerID(ctx); err != nil {
-				return Response{}, false, err
+				return Response{}, nil, err
 			}
 			continue
 		case errors.Is(err, record.ErrFenced), errors.Is(err, ErrEnded), err == nil && !wrote && req.Op == OpTake:
@@ -172,7 +182,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 			// the epoch still lasts; one that came since knows better.
 			now, _, barred := c.cfg.Partition.Barrier(ctx)
 			if barred != nil {
-				return Response{}, false, barred
+				return Response{}, nil, barred
 			}
 			if now != epoch {
 				continue
@@ -183,7 +193,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 	if fresh >= 0 && (err == nil && answer.Producer == fresh || errors.Is(err, record.ErrOutcomeUnknown)) {
 		fresh = record.NoProducerID // used, or may be
 	}
-	return answer, prepared, err
+	return answer, v, err
 }
 
 // producerID returns an unused one.
@@ -211,13 +221,9 @@ func (c *Coordinator) giveBack(id record.ProducerID) {
 
 // open lets the transaction write to the partitions of an add.
 func (c *Coordinator) open(ctx context.Context, req Request, who Response) error {
-	errs := make([]error, len(req.Partitions))
-	var wg sync.WaitGroup
-	for i, tp := range req.Partitions {
-		wg.Go(func() { errs[i] = c.cfg.Participants.Open(ctx, tp, who.Producer, who.Epoch) })
-	}
-	wg.Wait()
-	err := errors.Join(errs...)
+	err := each(len(req.Partitions), func(i int) error {
+		return c.cfg.Participants.Open(ctx, req.Partitions[i], who.Producer, who.Epoch)
+	})
 	if errors.Is(err, record.ErrFenced) {
 		// It has ended there already, so the state that let it through is not the
 		// newest any more. Who asks again is told how it ended; its holder is not fenced.
@@ -261,8 +267,8 @@ func (c *Coordinator) watch() {
 	}
 }
 
-// look ends what is over and has what is prepared finished, and returns when to
-// look again.
+// look ends what is over, has what is prepared finished, writes down what everybody
+// has heard of, and returns when to look again.
 func (c *Coordinator) look() time.Time {
 	if _, err := c.cfg.Partition.Leading(); err != nil {
 		return time.Time{} // who leads next looks for itself
@@ -274,6 +280,10 @@ func (c *Coordinator) look() time.Time {
 		over, next := c.state.due(c.cfg.Unused, now)
 		c.mu.Lock()
 		c.armed = next
+		maps.DeleteFunc(c.complete, func(id string, who Response) bool {
+			t := c.state.transactions[id]
+			return t == nil || !t.heard(who)
+		})
 		c.mu.Unlock()
 		for _, id := range slices.Sorted(maps.Keys(over)) {
 			r, err := encode(now, id, over[id])
@@ -287,8 +297,16 @@ func (c *Coordinator) look() time.Time {
 			}
 		}
 		for id, t := range c.state.transactions {
-			if t.Status.prepared() {
+			switch {
+			case !t.Status.prepared():
+			case !t.heard(c.delivered(id)):
 				prepared = append(prepared, id)
+			case t.lasts():
+				r, err := encode(now, id, t.completed(now))
+				if err != nil {
+					return nil, err
+				}
+				records = append(records, r)
 			}
 		}
 		return records, nil

@@ -82,7 +82,73 @@ func TestEveryParticipantHearsTheVerdictBeforeTheAnswer(t *testing.T) {
 			require.Equal(t, []string{"open 1/0", "commit 1/0"}, w.events(place))
 		}
 		require.Equal(t, []string{"commit 1/0"}, w.events("group g"))
+	})
+}
+
+// batches is how many there are in the log.
+func batches(q *foldtest.Quorum) int {
+	q.Lock()
+	defer q.Unlock()
+	return len(q.Batches)
+}
+
+func TestThatEverybodyHasAVerdictIsWrittenWithTheNextTransactionOrAfterAWhile(t *testing.T) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
+		c := Start(Config{Partition: a, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
+		t.Cleanup(c.Close)
+		who := must(t, c, "x", take("h"))
+		for range 5 {
+			before := batches(q)
+			must(t, c, "x", add("h", who, 0))
+			require.Equal(t, Ongoing, statusOf(c, "x"))
+			next := must(t, c, "x", end("h", who, true))
+			require.Equal(t, next, must(t, c, "x", end("h", who, true)), "asked again")
+			require.Equal(t, PrepareCommit, statusOf(c, "x"))
+			require.Equal(t, before+2, batches(q), "what was added and the verdict")
+			who = next
+		}
+		before := batches(q)
+		time.Sleep(completeAfter) // virtual
+		synctest.Wait()
 		require.Equal(t, CompleteCommit, statusOf(c, "x"))
+		require.Equal(t, before+1, batches(q))
+		time.Sleep(time.Minute)
+		require.Equal(t, before+1, batches(q), "once")
+		require.Equal(t, who, must(t, c, "x", take("h")))
+	})
+}
+
+func TestAnotherHolderNeedNotWaitUntilItIsWrittenThatEverybodyHasAVerdict(t *testing.T) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		must(t, c, "x", end("h", who, true))
+		require.Equal(t, Response{1, 2}, must(t, c, "x", take("h2")))
+		_, err := c.Do(t.Context(), "x", add("h", Response{1, 1}, 0))
+		require.ErrorIs(t, err, record.ErrFenced)
+		require.Equal(t, []string{"open 1/0", "commit 1/0"}, w.events("t/0"), "marked once")
+	})
+}
+
+func TestALeaderThatDoesNotKnowWhoHasAVerdictDeliversItBeforeTheNextTransaction(t *testing.T) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
+		ca, cb := start(t, w, a), start(t, w, b)
+		who := must(t, ca, "x", take("h"))
+		must(t, ca, "x", add("h", who, 0))
+		next := must(t, ca, "x", end("h", who, true))
+		var marked int
+		w.fail = func(what string) error {
+			if what == "mark" {
+				marked++
+			}
+			return nil
+		}
+		q.Elect(b, false)
+		must(t, cb, "x", add("h", next, 0))
+		require.Equal(t, 1, marked)
+		must(t, cb, "x", end("h", next, true))
+		require.Equal(t, []string{"open 1/0", "commit 1/0", "open 1/1", "commit 1/1"}, w.events("t/0"))
 	})
 }
 

@@ -32,9 +32,14 @@ type decision struct {
 }
 
 // decide returns what the id must become before the answer is true, nil when
-// nothing must change, and the answer. It changes nothing.
-func (s *State) decide(id string, req Request, fresh record.ProducerID, now time.Time) (*transaction, Response, error) {
+// nothing must change, and the answer. It changes nothing. delivered is the identity
+// of the last verdict that every participant has: what is prepared under it counts
+// as complete, for whatever is written next says so.
+func (s *State) decide(id string, req Request, fresh record.ProducerID, delivered Response, now time.Time) (*transaction, Response, error) {
 	d := decision{id: id, now: now, t: s.transactions[id], fresh: fresh, req: req, forgetful: s.forgetful}
+	if d.t != nil && d.t.heard(delivered) && d.t.lasts() {
+		d.t = d.t.completed(now)
+	}
 	var next *transaction
 	var err error
 	switch req.Op {
@@ -259,7 +264,9 @@ func (d *decision) current() error {
 		return err
 	}
 	switch {
-	case d.t.Producer == d.req.Producer && d.t.Epoch == d.req.Epoch && !d.t.Status.prepared():
+	case d.t.Producer == d.req.Producer && d.t.Epoch == d.req.Epoch && d.t.Status.prepared():
+		return errFinishing // it comes next, and a leader before this one knew that it may begin
+	case d.t.Producer == d.req.Producer && d.t.Epoch == d.req.Epoch:
 		return nil
 	case d.t.Producer == d.req.Producer && d.t.Epoch < d.req.Epoch:
 		// The request knows more than this state does: the node was replaced as
@@ -287,12 +294,27 @@ func (d *decision) ended(how Status) error {
 // verdict; nil if it is not the one of that identity any more.
 func (s *State) complete(id string, who Response, fresh record.ProducerID, now time.Time) (*transaction, error) {
 	d := decision{id: id, now: now, t: s.transactions[id], fresh: fresh}
-	if d.t == nil || !d.t.Status.prepared() || d.t.Producer != who.Producer || d.t.Epoch != who.Epoch {
+	if d.t == nil || !d.t.heard(who) {
 		return nil, nil
 	}
-	next := d.change()
-	next.Status, next.Start, next.Partitions, next.Groups = d.t.Status.complete(), 0, nil, nil
+	next := d.t.completed(now)
 	return d.renew(next, next.Epoch)
+}
+
+// heard reports whether t is prepared, and that verdict the one of an identity.
+func (t *transaction) heard(who Response) bool {
+	return t.Status.prepared() && t.Producer == who.Producer && t.Epoch == who.Epoch
+}
+
+// lasts reports whether t, prepared, has an epoch left for the next transaction.
+func (t *transaction) lasts() bool { return t.Epoch >= 0 && t.Epoch <= lastEpoch }
+
+// completed returns what t, prepared, becomes when everybody knows.
+func (t *transaction) completed(now time.Time) *transaction {
+	next := *t
+	next.Updated = now.UnixMilli()
+	next.Status, next.Start, next.Partitions, next.Groups = t.Status.complete(), 0, nil, nil
+	return &next
 }
 
 // due returns what became of the ids whose time is over: aborted, or nil for

@@ -18,6 +18,14 @@
 // repeated until it is done, by the next leader if need be. Dead is an id that
 // nothing is kept of: it was never used, or not for long.
 //
+// An end is answered when every participant has its marker, so that who has
+// committed reads what it wrote. That they have it needs no record of its own: the
+// leader remembers it, and lets the next transaction begin from prepare. Its first
+// record says so then; without one, completion is written after a second. A leader
+// that does not know delivers the verdict again, which has no effect, before
+// anything else begins. So a transaction waits for four writes, one after the other:
+// what it has added, its batches, the verdict, the markers.
+//
 // # An epoch for each transaction
 //
 // A transaction writes under a producer id and an epoch that no other

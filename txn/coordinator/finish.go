@@ -15,7 +15,65 @@ const (
 	tryTimeout   = 5 * time.Second
 	firstBackoff = 10 * time.Millisecond
 	lastBackoff  = time.Second
+	// completeAfter is when it is written down that everybody has a verdict: the
+	// next transaction of the id, if it begins before, says so too.
+	completeAfter = time.Second
 )
+
+// verdict is one that was written.
+type verdict struct {
+	t     *transaction       // prepared
+	epoch record.LeaderEpoch // in which this node has written it
+}
+
+func (v *verdict) marker() record.Marker {
+	return record.Marker{Producer: v.t.Producer, Epoch: v.t.Epoch, Commit: v.t.Status == PrepareCommit, Coordinator: v.epoch}
+}
+
+// delivered returns the identity of the last verdict on id that everybody has, if it
+// may not be written down yet.
+func (c *Coordinator) delivered(id string) Response {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if who, ok := c.complete[id]; ok {
+		return who
+	}
+	return Response{Producer: record.NoProducerID}
+}
+
+// deliver gives a verdict to everybody who took part. It tries once. That they have
+// it is written down later; who leads before delivers it again, which has no effect.
+func (c *Coordinator) deliver(ctx context.Context, id string, v *verdict) error {
+	m, tps := v.marker(), v.t.sorted()
+	err := each(len(tps)+len(v.t.Groups), func(i int) error {
+		if i < len(tps) {
+			return c.cfg.Participants.Mark(ctx, tps[i], m)
+		}
+		return c.cfg.Participants.Settle(ctx, v.t.Groups[i-len(tps)], m)
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.complete[id] = Response{v.t.Producer, v.t.Epoch}
+	c.mu.Unlock()
+	c.arm(time.Now().Add(completeAfter))
+	return nil
+}
+
+// each does n things at once and returns their errors.
+func each(n int, do func(i int) error) error {
+	if n == 1 {
+		return do(0)
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
 
 // finisher carries one verdict to everybody who took part.
 type finisher struct {

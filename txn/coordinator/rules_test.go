@@ -15,17 +15,19 @@ type script struct {
 	s     *State
 	now   time.Time
 	fresh record.ProducerID
+	// delivered is the verdict that everybody has and that is not written down.
+	delivered Response
 }
 
 func newScript(t *testing.T) *script {
-	return &script{t: t, s: NewState(), now: time.UnixMilli(1e12), fresh: 7}
+	return &script{t: t, s: NewState(), now: time.UnixMilli(1e12), fresh: 7, delivered: Response{Producer: record.NoProducerID}}
 }
 
 // do decides as the shell does, with a new producer id when one is needed.
 func (c *script) do(req Request) (Response, error) {
-	next, a, err := c.s.decide("a", req, record.NoProducerID, c.now)
+	next, a, err := c.s.decide("a", req, record.NoProducerID, c.delivered, c.now)
 	if err == errNeedID {
-		next, a, err = c.s.decide("a", req, c.fresh, c.now)
+		next, a, err = c.s.decide("a", req, c.fresh, c.delivered, c.now)
 		c.fresh++
 	}
 	if next != nil {

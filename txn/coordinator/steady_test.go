@@ -15,23 +15,35 @@ import (
 
 // What has to be done must not wait for a request that comes by, or for a deadline.
 
+// stalling is a world in which the first markers are not taken, and meanwhile
+// something else happens.
+type stalling struct {
+	*world
+	tries     int
+	meanwhile func(try int)
+}
+
+func (s *stalling) Mark(ctx context.Context, tp record.TopicPartition, m record.Marker) error {
+	if s.tries++; s.tries <= 2 {
+		s.meanwhile(s.tries)
+		return record.ErrUnreachable
+	}
+	return s.world.Mark(ctx, tp, m)
+}
+
 func TestAVerdictIsCarriedOnWhenLeadershipComesBack(t *testing.T) {
 	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
-		c := start(t, w, a)
+		s := &stalling{world: w, meanwhile: func(try int) {
+			if try == 2 { // the first one is the request's own
+				q.Elect(b, false)
+				q.Elect(a, false)
+				time.Sleep(time.Second) // virtual; the new epoch has been looked through meanwhile
+			}
+		}}
+		c := Start(Config{Partition: a, Participants: s, NewProducerID: w.newProducerID, Changed: a.Elections})
+		t.Cleanup(c.Close)
 		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout})
 		must(t, c, "x", add("h", who, 0))
-		var away sync.Once
-		w.fail = func(what string) (err error) {
-			if what == "mark" {
-				away.Do(func() {
-					q.Elect(b, false)
-					q.Elect(a, false)
-					time.Sleep(time.Second) // virtual; the new epoch has been looked through meanwhile
-					err = record.ErrUnreachable
-				})
-			}
-			return err
-		}
 		_, _ = c.Do(t.Context(), "x", end("h", who, true))
 		time.Sleep(time.Minute)
 		synctest.Wait()
