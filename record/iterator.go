@@ -33,6 +33,16 @@ type Iterator struct {
 	last    int64 // offset delta of the record before, -1 at the start
 	slab    []Header
 	err     error
+
+	// Of the header, which is looked at for every record.
+	count     int32
+	base      Offset
+	epoch     LeaderEpoch
+	lastDelta int64
+	baseTime  int64 // that of the batch where its attributes say so
+	sameTime  bool
+	timestamp int64     // of the record before
+	time      time.Time // the same
 }
 
 // Reset begins at the first record of b. It checks the header and opens the
@@ -51,6 +61,12 @@ func (it *Iterator) Reset(b Batch) error {
 	it.records.buf, it.err = b.open(limit)
 	if it.err == nil {
 		it.batch = b
+		it.count, it.base, it.epoch = b.Count(), b.BaseOffset(), b.LeaderEpoch()
+		it.lastDelta, it.baseTime = int64(b.int32At(atLastOffsetDelta)), b.BaseTimestamp()
+		if it.sameTime = b.HasLogAppendTime(); it.sameTime {
+			it.baseTime = b.MaxTimestamp()
+		}
+		it.timestamp, it.time = it.baseTime, time.UnixMilli(it.baseTime)
 	}
 	return it.err
 }
@@ -64,7 +80,7 @@ func (it *Iterator) Next(r *Record) bool {
 	if it.err != nil || it.batch == nil {
 		return false
 	}
-	if it.read == it.batch.Count() {
+	if it.read == it.count {
 		if n := it.records.left(); n > 0 {
 			it.fail(fmt.Sprintf("%d bytes after the last record", n))
 		}
@@ -73,14 +89,14 @@ func (it *Iterator) Next(r *Record) bool {
 	size := it.records.varint()
 	body := reader{buf: it.records.take(size), bad: it.records.bad}
 	body.byte() // attributes of the record: none are defined
-	timestamp := it.batch.BaseTimestamp() + body.varint()
+	elapsed := body.varint()
 	delta := body.varint()
 	key, value := body.bytes(), body.bytes()
 	headers := it.headers(&body)
 	if body.bad == "" && body.left() > 0 {
 		body.fail("a record is longer than its fields")
 	}
-	if body.bad == "" && (delta <= it.last || delta > int64(it.batch.int32At(atLastOffsetDelta))) {
+	if body.bad == "" && (delta <= it.last || delta > it.lastDelta) {
 		body.fail("offsets do not rise within the range of the header")
 	}
 	if body.bad != "" {
@@ -89,12 +105,15 @@ func (it *Iterator) Next(r *Record) bool {
 	}
 	it.read++
 	it.last = delta
-	if it.batch.HasLogAppendTime() {
-		timestamp = it.batch.MaxTimestamp()
+	if it.sameTime {
+		elapsed = 0
 	}
-	r.Offset = it.batch.BaseOffset() + Offset(delta)
-	r.LeaderEpoch = it.batch.LeaderEpoch()
-	r.Time = time.UnixMilli(timestamp)
+	if timestamp := it.baseTime + elapsed; timestamp != it.timestamp { // neighbours mostly share theirs
+		it.timestamp, it.time = timestamp, time.UnixMilli(timestamp)
+	}
+	r.Offset = it.base + Offset(delta)
+	r.LeaderEpoch = it.epoch
+	r.Time = it.time
 	r.Key, r.Value, r.Headers = key, value, headers
 	return true
 }

@@ -45,6 +45,11 @@ func (r *reader) varint() int64 {
 }
 
 func (r *reader) longVarint() int64 {
+	if b := r.buf[r.at:]; len(b) >= 2 && b[1] < 0x80 { // and most of the others this long
+		u := uint64(b[0]&0x7f) | uint64(b[1])<<7
+		r.at += 2
+		return int64(u>>1) ^ -int64(u&1)
+	}
 	v, n := binary.Varint(r.buf[r.at:])
 	if n <= 0 {
 		r.fail("a number is cut off or too long")
