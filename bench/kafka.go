@@ -38,7 +38,7 @@ func withKafka(store kafkaStore, run func(context.Context, env, *kgo.Client, []k
 		defer broker.Close()
 		base := []kgo.Opt{
 			kgo.SeedBrokers(broker.ListenAddrs()...), kgo.DefaultProduceTopic(topic),
-			kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(100_000),
+			kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0),
 			kgo.FetchMaxPartitionBytes(8 << 20),
 		}
 		client, err := kgo.NewClient(append(base, more...)...)

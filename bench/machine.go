@@ -105,7 +105,7 @@ func limitSyncs(files int) func(context.Context, env) (sample, error) {
 		var g errgroup.Group
 		for i := range each {
 			g.Go(func() (err error) {
-				each[i], err = appendAndSync(e, strconv.Itoa(i))
+				each[i], err = appendAndSync(e, blockingFile, strconv.Itoa(i))
 				return err
 			})
 		}
@@ -114,17 +114,35 @@ func limitSyncs(files int) func(context.Context, env) (sample, error) {
 	}
 }
 
-// appendAndSync appends a record's value to a file and blocks in fdatasync, again
+// syncer is a file that grows.
+type syncer interface {
+	io.WriterAt
+	io.Closer
+	Sync() error
+}
+
+// blockingFile makes a file whose Sync holds up a thread.
+func blockingFile(name string) (syncer, error) {
+	f, err := os.Create(name)
+	return dataSynced{f}, err
+}
+
+type dataSynced struct{ *os.File }
+
+func (d dataSynced) Sync() error { return dataSync(d.File) }
+
+// appendAndSync appends a record's value to a file and waits until it is synced, again
 // and again.
-func appendAndSync(e env, name string) (sample, error) {
-	f, err := os.Create(filepath.Join(e.dir, name))
+func appendAndSync(e env, create func(name string) (syncer, error), name string) (sample, error) {
+	f, err := create(filepath.Join(e.dir, name))
 	if err != nil {
 		return sample{}, err
 	}
-	value := e.value()
+	value, end := e.value(), int64(0)
 	s, err := calls(e.duration, 1, func() error {
-		_, err := f.Write(value)
-		return errors.Join(err, dataSync(f))
+		_, err := f.WriteAt(value, end)
+		end += int64(len(value))
+		return errors.Join(err, f.Sync())
 	})
 	return s, errors.Join(err, f.Close())
 }

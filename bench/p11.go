@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlog/quorumlog"
+	"github.com/quorumlog/quorumlog/internal/vfs"
 )
 
 func p11() []scenario {
@@ -21,6 +24,7 @@ func p11() []scenario {
 		{id: "P11/batches", title: "3 copies, fsync, 50 partitions, one batch in flight in each", unit: batchesPerSecond, rows: []row{
 			{"quorumlog", "FlushEach, 3 nodes, batches of one record", syncedQuorum, goal{}, withTopic(3, quorumlog.TopicConfig{Partitions: manyPartitions, Flush: quorumlog.FlushEach}, batches)},
 			{"blocking fdatasync", "50 x 3 files, each with its goroutine", "fdatasync on 3 of 3 copies", times(2), blocking},
+			{"quorumlog's files alone", "50 x 3 files, each with its goroutine", "fdatasync on 3 of 3 copies", goal{}, notBlocking},
 		}},
 	}
 }
@@ -67,15 +71,25 @@ func batches(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
 	return together(each), err
 }
 
-// blocking appends what a batch of one record has to a file for each copy of each
+func blocking(_ context.Context, e env) (sample, error) { return copies(e, blockingFile) }
+
+// notBlocking is blocking with files as quorumlog's, whose Sync holds up no thread
+// where the system can do that.
+func notBlocking(_ context.Context, e env) (sample, error) {
+	fsys := vfs.NewOS()
+	s, err := copies(e, func(name string) (syncer, error) { return fsys.Create(filepath.ToSlash(name)) })
+	return s, errors.Join(err, fsys.Close())
+}
+
+// copies appends what a batch of one record has to a file for each copy of each
 // partition. A batch is there when all of its copies are.
-func blocking(_ context.Context, e env) (sample, error) {
+func copies(e env, create func(name string) (syncer, error)) (sample, error) {
 	const copies = 3
 	each := make([]sample, copies*manyPartitions)
 	var g errgroup.Group
 	for i := range each {
 		g.Go(func() (err error) {
-			each[i], err = appendAndSync(e, strconv.Itoa(i))
+			each[i], err = appendAndSync(e, create, strconv.Itoa(i))
 			return err
 		})
 	}

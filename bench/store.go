@@ -19,11 +19,11 @@ const (
 	pebbleBuffered = "memory of the one store"
 )
 
-// storeLotRecords is how many records go into one write of a store: more than that is
-// not faster for any of them.
+// storeLotBytes is how much goes into one write of a store: as much as into a batch of
+// quorumlog's, and none of them is faster with more.
 const (
-	storeLotRecords = 10_000
-	storeLot        = "writes of 10,000 records"
+	storeLotBytes = 1 << 20
+	storeLot      = "writes of 1 MiB"
 )
 
 // store is a library for one process and one disk, used as a log: records get the
@@ -50,10 +50,10 @@ func withStore(open func(dir string, sync bool) (store, error), sync bool, run f
 
 // storeLots passes records one by one into lots, each of which is one write.
 func storeLots(e env, st store) (sample, error) {
-	value, number := e.value(), uint64(0)
+	value, number, lot := e.value(), uint64(0), uint64(storeLotBytes/e.size)
 	s, err := stream(e.duration, func() error {
 		number++
-		if err := st.add(number, value); err != nil || number%storeLotRecords > 0 {
+		if err := st.add(number, value); err != nil || number%lot > 0 {
 			return err
 		}
 		return st.commit()
