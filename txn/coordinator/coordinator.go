@@ -166,8 +166,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 			if next.Status == Ongoing {
 				c.arm(next.deadline())
 			}
-			r, err := encode(now, id, next)
-			return []record.Record{r}, err
+			return []record.Record{encode(now, id, next)}, nil
 		})
 		switch {
 		case errors.Is(err, errNeedID):
@@ -286,11 +285,7 @@ func (c *Coordinator) look() time.Time {
 		})
 		c.mu.Unlock()
 		for _, id := range slices.Sorted(maps.Keys(over)) {
-			r, err := encode(now, id, over[id])
-			if err != nil {
-				return nil, err
-			}
-			records = append(records, r)
+			records = append(records, encode(now, id, over[id]))
 			if over[id] != nil {
 				c.logger.Info("transaction timed out and is aborted", "id", id)
 				prepared = append(prepared, id)
@@ -302,11 +297,7 @@ func (c *Coordinator) look() time.Time {
 			case !t.heard(c.delivered(id)):
 				prepared = append(prepared, id)
 			case t.lasts():
-				r, err := encode(now, id, t.completed(now))
-				if err != nil {
-					return nil, err
-				}
-				records = append(records, r)
+				records = append(records, encode(now, id, t.completed(now)))
 			}
 		}
 		return records, nil

@@ -82,7 +82,7 @@ func (d *decision) take() (*transaction, error) {
 			return nil, errNeedID
 		}
 		return &transaction{
-			V: formatVersion, Status: Empty, Producer: d.fresh, Holder: d.req.Holder, Timeout: timeout,
+			Status: Empty, Producer: d.fresh, Holder: d.req.Holder, Timeout: timeout,
 			Updated: d.now.UnixMilli(), LastProducer: record.NoProducerID,
 		}, nil
 	}

@@ -59,18 +59,22 @@
 // # Records
 //
 // All records of an id are in one partition of __transaction_state, which is kept short
-// ([fold.Compaction]). The last
-// record of a key counts, one without a value deletes it. Keys and values are
-// JSON; a version, v, that is not known stops the fold, fields that are not
-// known are passed over. Times are ms since 1970.
+// ([fold.Compaction]). The last record of a key counts, one without a value deletes
+// it. A kind, version, state or flag that is not known stops the fold. Integers are
+// big-endian, uvarints those of encoding/binary, times ms since 1970; a name is its
+// length, uvarint, and its bytes.
 //
-//	key    {"k":"txn","id":"invoicing-1"}
-//	value  {"v":1,"state":"ongoing","pid":7,"epoch":3,"holder":"H2","past":["H1"],"timeout":60000,
-//	        "start":…,"updated":…,"partitions":{"invoices":[0,2]},"groups":["billing"],
-//	        "lastPid":7,"lastEpoch":2,"lastCommit":true}
+//	key    kind u8 = 1 | transactional id, to the end
+//	value  version u8 = 1 | state u8 | flags u8 (1: last commit) | epoch i16 | last epoch i16 |
+//	       producer id i64 | last producer id i64 | timeout i64 ms | start i64 | updated i64 |
+//	       holder name | past holders: uvarint, names | groups: uvarint, names | topics: uvarint
+//	topic  name | partitions: uvarint, uvarint each
+//
+// States are 1 empty, 2 ongoing, 3 prepare commit, 4 prepare abort, 5 complete commit,
+// 6 complete abort. start is of the open transaction, 0 when none is.
 //
 // epoch is the transaction's own; from prepare on the one of its markers, which
-// is the next transaction's. lastPid, lastEpoch and lastCommit are of the transaction
+// is the next transaction's. What is called last is of the transaction
 // that ended last, by which its end request is recognised when it comes again, also
-// when another holder has taken the id since; lastPid is -1 when there was none.
+// when another holder has taken the id since; its producer id is -1 when there was none.
 package coordinator

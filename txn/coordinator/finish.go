@@ -182,8 +182,7 @@ func (c *Coordinator) completed(id string, who Response) error {
 				return nil, err
 			}
 			used = next.Producer == fresh
-			r, err := encode(now, id, next)
-			return []record.Record{r}, err
+			return []record.Record{encode(now, id, next)}, nil
 		})
 		if !errors.Is(err, errNeedID) {
 			if used && (err == nil || errors.Is(err, record.ErrOutcomeUnknown)) {

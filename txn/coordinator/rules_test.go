@@ -37,9 +37,7 @@ func (c *script) do(req Request) (Response, error) {
 }
 
 func (c *script) put(next *transaction) {
-	r, err := encode(c.now, "a", next)
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.s.Apply(r))
+	require.NoError(c.t, c.s.Apply(encode(c.now, "a", next)))
 	again := NewState()
 	again.forgetful = c.s.forgetful
 	for _, k := range c.s.Keys() {
@@ -302,34 +300,6 @@ func TestARequestThatMakesNoSenseIsRefused(t *testing.T) {
 		req := add("h", Response{1, 1}, 0)
 		require.ErrorIs(t, req.check(spoil(&req)), record.ErrInvalid, name)
 	}
-}
-
-func TestARecordThatIsNotUnderstoodStopsTheFold(t *testing.T) {
-	s := NewState()
-	for key, value := range map[string]string{
-		`{`:                      `{"v":1}`,
-		`{"k":"x","id":"a"}`:     `{"v":1}`,
-		`{"k":"txn","id":"a"}`:   `{"v":2}`,
-		`{"k":"txn","id":"b"}`:   `{`,
-		`{"k":"txn","id":"c"} x`: `{"v":1}`,
-	} {
-		require.Error(t, s.Apply(record.Record{Key: []byte(key), Value: []byte(value)}), "%s %s", key, value)
-	}
-	require.Empty(t, s.transactions)
-}
-
-func TestTheFormatStaysAsItIs(t *testing.T) {
-	c := newScript(t)
-	c.ok(take("H1"))
-	who := c.ok(take("H2"))
-	req := add("H2", who, 2, 0)
-	req.Groups = []string{"billing"}
-	c.ok(req)
-	r, err := encode(c.now, "a", c.s.transactions["a"])
-	require.NoError(t, err)
-	require.JSONEq(t, `{"k":"txn","id":"a"}`, string(r.Key))
-	require.JSONEq(t, `{"v":1,"state":"ongoing","pid":7,"epoch":1,"holder":"H2","past":["H1"],"timeout":60000,
-		"start":1000000000000,"updated":1000000000000,"partitions":{"t":[0,2]},"groups":["billing"],"lastPid":-1,"lastEpoch":0,"lastCommit":false}`, string(r.Value))
 }
 
 // A partition may have heard of later epochs than a state that was lost in part.

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,12 +8,7 @@ import (
 	"github.com/quorumlog/quorumlog/record"
 )
 
-// formatVersion is the version of every value.
-const formatVersion = 1
-
-const kindTxn = "txn"
-
-// Status is where a transactional id stands. The words are part of the format.
+// Status is where a transactional id stands.
 type Status string
 
 // States of a transactional id. One that is dead has no record.
@@ -39,29 +32,23 @@ func (s Status) complete() Status {
 	return CompleteAbort
 }
 
-type key struct {
-	Kind string `json:"k"`
-	ID   string `json:"id"`
-}
-
 // transaction is the value of a record: all that is known of a transactional id.
 // It must not be changed once it is in a State.
 type transaction struct {
-	V          int                  `json:"v"`
-	Status     Status               `json:"state"`
-	Producer   record.ProducerID    `json:"pid"`
-	Epoch      record.ProducerEpoch `json:"epoch"`
-	Holder     string               `json:"holder"`
-	Past       []string             `json:"past,omitempty"`  // holders that were replaced, newest last
-	Timeout    int64                `json:"timeout"`         // ms
-	Start      int64                `json:"start,omitempty"` // of the open transaction, ms since 1970
-	Updated    int64                `json:"updated"`         // ms since 1970
-	Partitions map[string][]int32   `json:"partitions,omitempty"`
-	Groups     []string             `json:"groups,omitempty"`
+	Status     Status
+	Producer   record.ProducerID
+	Epoch      record.ProducerEpoch
+	Holder     string
+	Past       []string // holders that were replaced, newest last
+	Timeout    int64    // ms
+	Start      int64    // of the open transaction, ms since 1970
+	Updated    int64    // ms since 1970
+	Partitions map[string][]int32
+	Groups     []string
 
-	LastProducer record.ProducerID    `json:"lastPid"`
-	LastEpoch    record.ProducerEpoch `json:"lastEpoch"`
-	LastCommit   bool                 `json:"lastCommit"`
+	LastProducer record.ProducerID
+	LastEpoch    record.ProducerEpoch
+	LastCommit   bool
 }
 
 func (t *transaction) deadline() time.Time { return time.UnixMilli(t.Start + t.Timeout) }
@@ -94,40 +81,16 @@ func NewState() *State { return &State{transactions: map[string]*transaction{}} 
 // Apply folds one record. An error means that this build does not understand
 // it; the state is as before then.
 func (s *State) Apply(r record.Record) error {
-	var k key
-	if err := json.Unmarshal(r.Key, &k); err != nil {
-		return fmt.Errorf("key %q: %w", r.Key, err)
+	id, t, err := decode(r)
+	switch {
+	case err != nil:
+		return err
+	case t == nil:
+		delete(s.transactions, id)
+	default:
+		s.transactions[id] = t
 	}
-	if k.Kind != kindTxn {
-		return fmt.Errorf("record %s: this build does not know the kind", r.Key)
-	}
-	if r.Value == nil {
-		delete(s.transactions, k.ID)
-		return nil
-	}
-	var version struct{ V int }
-	if err := json.Unmarshal(r.Value, &version); err != nil {
-		return fmt.Errorf("record %s: %w", r.Key, err)
-	}
-	if version.V != formatVersion {
-		return fmt.Errorf("record %s: version %d is not known, this build knows %d", r.Key, version.V, formatVersion)
-	}
-	t := new(transaction)
-	if err := json.Unmarshal(r.Value, t); err != nil {
-		return fmt.Errorf("record %s: %w", r.Key, err)
-	}
-	s.transactions[k.ID] = t
 	return nil
-}
-
-// encode returns the record that sets id to t, or deletes it if t is nil.
-func encode(now time.Time, id string, t *transaction) (r record.Record, err error) {
-	r.Time = now
-	if r.Key, err = json.Marshal(key{kindTxn, id}); err != nil || t == nil {
-		return r, err
-	}
-	r.Value, err = json.Marshal(t)
-	return r, err
 }
 
 // Keys returns all ids.
@@ -145,8 +108,7 @@ func (s *State) Current(id any, now time.Time) (r record.Record, ok bool, err er
 	if !ok {
 		return r, false, nil
 	}
-	r, err = encode(now, id.(string), t)
-	return r, err == nil, err
+	return encode(now, id.(string), t), true, nil
 }
 
 // Info is what people want to know of a transactional id.
