@@ -198,8 +198,14 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	s := rep.Status()
-	a := answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, Stable: s.LastStableOffset, High: s.HighWatermark, End: s.EndOffset}
+	var s replica.Status
+	var a answer
+	switch req.Op {
+	case opGroup, opTransaction, opTransactionOpen, opTransactionMark, opHalf: // often asked, and nobody wants to know
+	default:
+		s = rep.Status()
+		a = answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, Stable: s.LastStableOffset, High: s.HighWatermark, End: s.EndOffset}
+	}
 	switch req.Op {
 	case opReady:
 	case opStatus:

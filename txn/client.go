@@ -64,7 +64,8 @@ func (e *AbortedError) Error() string {
 
 // Client runs transactions under one transactional id, one at a time. Its methods
 // may be called at once; transactions wait for their turn. It owns the goroutines of
-// a producer, and one for each request that the caller has stopped waiting for.
+// a producer, one for its requests, and one for each that the caller has stopped
+// waiting for.
 type Client struct {
 	id       string
 	cluster  Cluster
@@ -77,6 +78,7 @@ type Client struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 	wg   sync.WaitGroup
+	jobs chan func() // to the goroutine that has nothing to do, if it has
 
 	turn chan struct{} // capacity 1: held by the transaction that is open
 
@@ -102,7 +104,7 @@ func New(c Cluster, id string, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("%w: Timeout is %v, want whole milliseconds up to 15 min", record.ErrInvalid, cfg.Timeout)
 	}
 	cl := &Client{
-		id: id, cluster: c, cfg: cfg, holder: coordinator.NewHolder(), turn: make(chan struct{}, 1),
+		id: id, cluster: c, cfg: cfg, holder: coordinator.NewHolder(), turn: make(chan struct{}, 1), jobs: make(chan func()),
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	cl.members = &members{client: cl}
@@ -113,6 +115,7 @@ func New(c Cluster, id string, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cl.producer = p
+	cl.wg.Go(cl.work)
 	return cl, nil
 }
 
@@ -242,8 +245,25 @@ func (c *Client) spawn(f func()) bool {
 	if c.closed {
 		return false
 	}
-	c.wg.Go(f)
+	select {
+	case c.jobs <- f:
+	default:
+		c.wg.Go(f)
+	}
 	return true
+}
+
+// work does what is to be done meanwhile. A new goroutine for each transaction would
+// have to grow its stack each time.
+func (c *Client) work() {
+	for {
+		select {
+		case f := <-c.jobs:
+			f()
+		case <-c.life.Done():
+			return
+		}
+	}
 }
 
 // bound returns a context that ends with ctx or with the client.
