@@ -153,8 +153,12 @@ func (n *Node) startGroups(tp record.TopicPartition, rep *replica.Replica) *grou
 			return t.ID
 		},
 		OffsetsRetention: n.cfg.OffsetsRetention,
-		Logger:           n.cfg.Logger.With("partition", tp.String()),
-		CompactionFloor:  n.cfg.CompactionFloor,
+		Forgetful: func() bool {
+			t, _ := n.folded(TransactionsTopic)
+			return t.Config.Flush != log.FlushEach
+		},
+		Logger:          n.cfg.Logger.With("partition", tp.String()),
+		CompactionFloor: n.cfg.CompactionFloor,
 	})
 }
 

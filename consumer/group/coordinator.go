@@ -37,6 +37,11 @@ type Config struct {
 	OffsetsRetention time.Duration
 	// MaxMembers is how many members a group may have. Default 1,000.
 	MaxMembers int
+	// Forgetful tells whether the coordinators of transactions may lose what they have
+	// acknowledged when power is cut. It must not wait. Then what a transaction has pending
+	// holds nobody up any more after 30 minutes: perhaps nobody knows of it who would settle
+	// it. Default: never.
+	Forgetful func() bool
 	// CompactionFloor is as fold.Compaction.Floor. Default 4 MiB.
 	CompactionFloor int64
 	Logger          *slog.Logger // default silent
@@ -65,7 +70,7 @@ const retryAfter = time.Second
 // Start begins to follow the partition.
 func Start(cfg Config) *Coordinator {
 	c := &Coordinator{
-		rules:  rules{partitions: cfg.Partitions, made: cfg.Made, id: cfg.TopicID, maxMembers: cmp.Or(cfg.MaxMembers, 1000)},
+		rules:  rules{partitions: cfg.Partitions, made: cfg.Made, id: cfg.TopicID, maxMembers: cmp.Or(cfg.MaxMembers, 1000), forgetful: cfg.Forgetful},
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		keep:   cmp.Or(cfg.OffsetsRetention, 7*24*time.Hour),
 		sessions: sessions{
@@ -147,7 +152,7 @@ func (c *Coordinator) committed(ctx context.Context, group string, req Request) 
 		answer.Generation = c.state.Generation(group)
 		for _, tp := range req.Partitions {
 			answer.Offsets = append(answer.Offsets, c.state.Committed(group, tp))
-			pending = cmp.Or(pending, c.state.unsettled(group, tp))
+			pending = cmp.Or(pending, c.state.unsettled(c.rules, group, tp, time.Now()))
 		}
 	})
 	if err == nil {

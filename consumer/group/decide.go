@@ -13,6 +13,7 @@ type rules struct {
 	made       func(topic string) record.Offset  // nil: 0
 	id         func(topic string) record.TopicID // nil: the zero id
 	maxMembers int
+	forgetful  func() bool // nil: false
 }
 
 // decision is one being made: the group as it is, or, once something was

@@ -13,6 +13,10 @@ import (
 // records: what is late of it must be refused, and nothing is that late.
 const endedFor = 24 * time.Hour
 
+// abandonedAfter is how long a transaction's offsets hold others up whose coordinator
+// may have forgotten it. It is twice the longest timeout of a transaction.
+const abandonedAfter = 30 * time.Minute
+
 // pending is what a transaction has committed here, which counts when it commits.
 // It must not be changed.
 type pending struct {
@@ -137,20 +141,23 @@ func (g *groupState) applyPending(id record.ProducerID, value []byte) error {
 // unsettled returns why the committed offset of a partition is not known yet: a
 // transaction has one that may count soon. Who begins below it would read again
 // what the transaction has read.
-func (s *State) unsettled(group string, tp record.TopicPartition) error {
-	g := s.groups[group]
-	if g == nil {
+func (s *State) unsettled(ru rules, group string, tp record.TopicPartition, now time.Time) error {
+	if s.groups[group] == nil {
 		return nil
 	}
-	return (&decision{name: group, group: g}).unsettled(tp, record.NoProducerID)
+	return s.decision(ru, group, now).unsettled(tp, record.NoProducerID)
 }
 
 // unsettled refuses a partition of which another producer's transaction has an offset.
 func (d *decision) unsettled(tp record.TopicPartition, but record.ProducerID) error {
 	for id, p := range d.group.pending {
-		if _, ok := p.offsets[tp]; ok && id != but {
-			return fmt.Errorf("group %q, %v: offset of producer %d epoch %d: %w", d.name, tp, id, p.epoch, record.ErrPending)
+		if _, ok := p.offsets[tp]; !ok || id == but {
+			continue
 		}
+		if d.forgetful != nil && d.forgetful() && d.now.UnixMilli()-p.time > abandonedAfter.Milliseconds() {
+			continue
+		}
+		return fmt.Errorf("group %q, %v: offset of producer %d epoch %d: %w", d.name, tp, id, p.epoch, record.ErrPending)
 	}
 	return nil
 }

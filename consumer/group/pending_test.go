@@ -2,6 +2,7 @@ package group
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +19,31 @@ func settleOf(epoch record.ProducerEpoch, commit bool) Request {
 	return Request{Op: OpSettle, Producer: 7, Epoch: epoch + 1, Settle: commit, Coordinator: 1}
 }
 
+func (d *desk) unsettled(p int32) error {
+	return d.state.unsettled(d.rules(), "g", tp("t", p), noon.Add(d.later))
+}
+
+func TestATransactionThatMayBeForgottenHoldsAGroupUpForATime(t *testing.T) {
+	for _, forgetful := range []bool{true, false} {
+		d := newDesk(t, 1)
+		d.forgetful = forgetful
+		d.join("a")
+		d.must(commitOf("a", 1, 0, 3))
+		d.must(pendOf("a", 1, 0, 5, 0))
+		d.later = abandonedAfter
+		require.ErrorIs(t, d.unsettled(0), record.ErrPending)
+		d.later += time.Millisecond
+		if !forgetful {
+			require.ErrorIs(t, d.unsettled(0), record.ErrPending)
+			continue
+		}
+		require.NoError(t, d.unsettled(0))
+		require.Equal(t, record.Offset(3), d.committed(0))
+		d.must(settleOf(0, true))
+		require.Equal(t, record.Offset(5), d.committed(0), "better late than never")
+	}
+}
+
 func TestOffsetsOfATransactionCountWhenItCommits(t *testing.T) {
 	for _, commit := range []bool{true, false} {
 		d := newDesk(t, 2)
@@ -27,9 +53,9 @@ func TestOffsetsOfATransactionCountWhenItCommits(t *testing.T) {
 		d.must(pendOf("a", 1, 1, 9, 0))
 		d.must(pendOf("a", 1, 0, 4, 0)) // late, and lower
 		require.Equal(t, record.Offset(3), d.committed(0))
-		require.ErrorIs(t, d.state.unsettled("g", tp("t", 0)), record.ErrPending)
+		require.ErrorIs(t, d.unsettled(0), record.ErrPending)
 		d.must(settleOf(0, commit))
-		require.NoError(t, d.state.unsettled("g", tp("t", 0)))
+		require.NoError(t, d.unsettled(0))
 		want := map[bool][]record.Offset{true: {5, 9}, false: {3, record.NoOffset}}[commit]
 		require.Equal(t, want, []record.Offset{d.committed(0), d.committed(1)})
 		d.must(settleOf(0, true))
@@ -46,7 +72,7 @@ func TestWhatIsLateOfATransactionIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, record.ErrFenced)
 	d.must(pendOf("a", 1, 0, 5, 1))
 	d.must(settleOf(0, true))
-	require.ErrorIs(t, d.state.unsettled("g", tp("t", 0)), record.ErrPending, "a late end is not for the next one")
+	require.ErrorIs(t, d.unsettled(0), record.ErrPending, "a late end is not for the next one")
 	_, err = d.ask(pendOf("a", 1, 0, 6, 2))
 	require.ErrorIs(t, err, record.ErrPending, "before the end of the one before")
 	old := settleOf(1, true)

@@ -18,14 +18,17 @@ import (
 // desk applies the rules without a log: what is decided is true at once.
 type desk struct {
 	*testing.T
-	state   *State
-	counts  map[string]int
-	made    record.Offset  // of every topic
-	id      record.TopicID // of every topic
-	limit   int
-	rule    string          // of static members
-	written []record.Record // by the last request
-	log     []record.Record
+	state  *State
+	counts map[string]int
+	made   record.Offset  // of every topic
+	id     record.TopicID // of every topic
+	limit  int
+	later  time.Duration // than noon
+
+	forgetful bool
+	rule      string          // of static members
+	written   []record.Record // by the last request
+	log       []record.Record
 }
 
 func newDesk(t *testing.T, partitions int) *desk {
@@ -37,7 +40,7 @@ var noon = time.UnixMilli(1_767_268_800_000) // 2026-01-01 12:00 UTC
 func (d *desk) rules() rules {
 	return rules{
 		partitions: func(topic string) int { return d.counts[topic] }, made: func(string) record.Offset { return d.made },
-		id: func(string) record.TopicID { return d.id }, maxMembers: d.limit,
+		id: func(string) record.TopicID { return d.id }, maxMembers: d.limit, forgetful: func() bool { return d.forgetful },
 	}
 }
 
