@@ -44,8 +44,8 @@ func (g *Group) atomicMover() AtomicMover {
 }
 
 // moveAndCommit tries to move a record and to commit behind it, in one transaction.
-// No commit and no seek of the member's passes it. errBehind: nothing was tried,
-// since the commit would lose the records in front.
+// No seek passes it, and a commit meanwhile is of records in front. errBehind: nothing
+// was tried, since the commit would lose those.
 //
 // A try that has begun goes on when ctx of Run has ended, as commits do: what became
 // of it must be known before the record is handled again.
@@ -60,11 +60,11 @@ func (r *runner) moveAndCommit(c *claim, rec *record.Record, out record.Record) 
 	ctx, end := context.WithTimeout(ctx, moveTimeout)
 	defer end()
 	select {
-	case g.saving <- struct{}{}:
+	case c.moving <- struct{}{}:
 	case <-ctx.Done():
 		return nowhere, record.NoOffset, ctx.Err()
 	}
-	defer func() { <-g.saving }()
+	defer func() { <-c.moving }()
 	if !r.atHead(c, rec) {
 		return nowhere, record.NoOffset, errBehind
 	}

@@ -219,10 +219,37 @@ func TestASeekWaitsForAMoveThatIsUnderWay(t *testing.T) {
 		require.NoError(t, m.Seek(t.Context(), orders(0), 2))
 		time.Sleep(2 * time.Second)
 		require.Equal(t, []string{"7: busy"}, letters(t, o.carrier))
-		require.Equal(t, record.Offset(2), o.at(), "7 is being moved once more, and commits wait for it")
+		require.Equal(t, record.Offset(7), o.at(), "7 is being moved once more")
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"7: busy", "7: busy"}, letters(t, o.carrier))
 		require.Equal(t, record.Offset(10), o.at())
+		o.close(m.Group)
+	})
+}
+
+func TestAMoveThatTakesLongHoldsUpNoOtherPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t, 2, 0)
+		for p := range 2 {
+			for i := range 5 {
+				o.partition(p).keyedRecord(t, fmt.Sprint("k", i), fmt.Sprintf("%d:%d", p, i))
+			}
+		}
+		o.fate = func(_ int, r record.Record) fate {
+			if string(r.Value) == "0:2" {
+				return fate{hold: time.Minute}
+			}
+			return fate{}
+		}
+		m := o.hire(Config{Workers: 2}, failing(newDiary(), nil, "0:2", "1:3"))
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []string{"1:3: busy"}, letters(t, o.carrier))
+		committed, err := m.Committed(t.Context(), []record.TopicPartition{orders(0), orders(1)})
+		require.NoError(t, err)
+		require.Equal(t, map[record.TopicPartition]record.Offset{orders(0): 2, orders(1): 5}, committed)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"1:3: busy", "0:2: busy"}, letters(t, o.carrier))
+		require.Equal(t, record.Offset(5), o.at())
 		o.close(m.Group)
 	})
 }

@@ -35,6 +35,7 @@ type claim struct {
 	stored   record.Offset // as far as one went; NoOffset before the first Run
 	keysRead bool          // the retry topics were read since it was granted; guarded by keys.mu
 	fenced   bool          // the coordinator refuses its commits
+	moving   chan struct{} // capacity 1: held while a record is moved with its commit, or a Seek moves the claim
 	doubt    atomic.Int64  // offset behind the record of which it is not known whether it was moved; 0 for none
 
 	era    int                // counts the calls of Seek
@@ -44,7 +45,7 @@ type claim struct {
 }
 
 func newClaim(tp record.TopicPartition) *claim {
-	c := &claim{tp: tp, space: make(chan struct{}, 1), done: record.NoOffset, stored: record.NoOffset, seek: record.NoOffset}
+	c := &claim{tp: tp, space: make(chan struct{}, 1), moving: make(chan struct{}, 1), done: record.NoOffset, stored: record.NoOffset, seek: record.NoOffset}
 	c.wanted.Store(true)
 	return c
 }

@@ -164,8 +164,10 @@ func (g *Group) send(ctx context.Context, savings []saving, rewind bool) error {
 	defer g.mu.Unlock()
 	for _, s := range savings {
 		switch {
-		case err == nil:
+		case err == nil && rewind:
 			s.claim.stored = s.offset
+		case err == nil:
+			s.claim.stored = max(s.claim.stored, s.offset) // a move may have been faster
 		case errors.Is(err, record.ErrFenced) && len(savings) == 1:
 			s.claim.fenced = true
 			g.logger.Warn("partition lost while its records were handled, they will be handled again",

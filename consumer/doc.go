@@ -60,7 +60,7 @@
 // [DeadLetters] lists it, sends it back or drops it. [Permanent] goes there at once.
 // The record's copy and the offset behind it are one transaction: whenever the process
 // dies, the record is moved once. A record that is to be moved therefore waits until
-// those in front of it in its partition are finished; nobody waits for it. Only where
+// those in front of it in its partition are finished; no other handler waits for it. Only where
 // offsets are not committed behind the handler ([OnReceipt], [ByHand]), or with a
 // [Mover] that has no transactions, the copy comes first and the commit later: a crash
 // between the two repeats the move and loses nothing.

@@ -54,6 +54,17 @@ func (g *Group) Seek(ctx context.Context, tp record.TopicPartition, offset recor
 	if offset < 0 {
 		return fmt.Errorf("seek %v: %w: offset %d is negative; offsets begin at 0", tp, record.ErrInvalid, offset)
 	}
+	g.mu.Lock()
+	c := g.claims[tp]
+	g.mu.Unlock()
+	if c != nil {
+		select {
+		case c.moving <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-c.moving }()
+	}
 	select {
 	case g.saving <- struct{}{}: // no commit of what was before may come later
 	case <-ctx.Done():
@@ -64,11 +75,7 @@ func (g *Group) Seek(ctx context.Context, tp record.TopicPartition, offset recor
 		Op: group.OpCommit, Rewind: true,
 		Offsets: []group.Offset{{TopicPartition: tp, Offset: offset}},
 	}
-	var c *claim
-	err := g.mayCommit(&req, func(tp record.TopicPartition) bool {
-		c = g.claims[tp]
-		return c != nil
-	})
+	err := g.mayCommit(&req, func(tp record.TopicPartition) bool { return c != nil && g.claims[tp] == c })
 	if err == nil {
 		err = g.commit(ctx, req)
 	}

@@ -70,7 +70,8 @@ func PlanReset(ctx context.Context, src Source, coord Coordinator, name string, 
 
 // Reset moves a group's committed offsets in all partitions of the topics, all or
 // none, and returns what it did. Without topics it moves all that the group has
-// committed, its retry topics as well. *[ActiveError] while the group has members.
+// committed, its retry topics as well. It waits for transactions that have offsets of
+// the group. *[ActiveError] while the group has members.
 func Reset(ctx context.Context, src Source, coord Coordinator, name string, topics []string, to ResetTo) ([]OffsetMove, error) {
 	plan, members, err := planReset(ctx, src, coord, name, topics, to)
 	if err != nil {

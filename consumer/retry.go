@@ -29,8 +29,9 @@ import (
 // finished, so a slow handler delays the moves behind it, but no other handler. With
 // [OnReceipt] and [ByHand], and with a [Mover] that is no [AtomicMover], the record is
 // appended to its new topic first and committed behind later: a crash between the two
-// repeats the record and its move, and loses neither. [FailureOf] names its origin, by
-// which a repeated one can be told.
+// repeats the record and its move, and loses neither. So it does where
+// [Config.ResumeAt] goes back behind the move. [FailureOf] names the origin, by which a
+// repeated one can be told.
 type RetryPolicy struct {
 	// InPlace is how often a record is tried again where it is. Default 0.
 	InPlace int
