@@ -165,7 +165,6 @@ func TestBadArgumentsGetTypedErrors(t *testing.T) {
 	for name, cfg := range map[string]quorumlog.TopicConfig{
 		"empty name":      {Partitions: 1},
 		"slash":           {Name: "a/b", Partitions: 1},
-		"zero partitions": {Name: "x"},
 		"negative":        {Name: "x", Partitions: -1},
 		"too many copies": {Name: "x", Partitions: 1, Replicas: 2},
 		"internal":        {Name: "__x", Partitions: 1},
