@@ -49,7 +49,7 @@ var floors = []line{
 	{6, "consumer", "consumer/group record"},
 	{6, "txn", "producer consumer consumer/group txn/coordinator txn/half record"},
 	{7, root, "txn producer consumer cluster replica consumer/group txn/coordinator txn/half log segment index record internal/vfs transport"},
-	{8, "internal/torture", "txn txn/coordinator producer consumer cluster replica consumer/group log segment record internal/vfs transport"},
+	{8, "internal/torture", "txn txn/coordinator producer consumer cluster replica consumer/group log segment record internal/vfs internal/relay transport"},
 }
 
 // onlyIn lists what some packages alone may import, by the beginning of the path.

@@ -39,7 +39,7 @@ func (m *machine) connect(t *testing.T, id string, to *machine) {
 	m.cfg.Peers[id] = r.Addr()
 	m.ways, to.ways, to.in = append(m.ways, r), append(to.ways, r), append(to.in, r)
 	if to.Node != nil {
-		r.To(to.Addr().String())
+		r.Target(to.Addr().String())
 	}
 }
 
@@ -48,14 +48,14 @@ func (m *machine) open(t *testing.T) {
 	t.Helper()
 	m.Node = openNode(t, m.dir, m.cfg)
 	for _, r := range m.in {
-		r.To(m.Addr().String())
+		r.Target(m.Addr().String())
 	}
 }
 
 // vanish cuts the machine off, and nobody is told.
 func (m *machine) vanish() {
 	for _, r := range m.ways {
-		r.Cut()
+		r.Cut(relay.Both, true)
 	}
 }
 

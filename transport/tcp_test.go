@@ -39,7 +39,7 @@ func pair(t *testing.T) (a, b *TCP, toB *relay.Relay) {
 	t.Helper()
 	toB = newRelay(t)
 	b = listen(t, TCPConfig{ID: "b"})
-	toB.To(b.Addr().String())
+	toB.Target(b.Addr().String())
 	a = listen(t, TCPConfig{ID: "a", Peers: map[string]string{"b": toB.Addr()}})
 	return a, b, toB
 }
@@ -96,7 +96,7 @@ func TestTCPSaysWhatBecameOfARequest(t *testing.T) {
 	b.Handle(echoService, s.handle)
 	p := send(t, context.Background(), a, "b")
 	handlerCtx := <-s.ctx
-	toB.To("")
+	toB.Target("")
 	toB.Break()
 	require.ErrorIs(t, p.ended(), record.ErrOutcomeUnknown)
 	<-handlerCtx.Done()
@@ -105,7 +105,7 @@ func TestTCPSaysWhatBecameOfARequest(t *testing.T) {
 	_, err = Call(t.Context(), a, "b", echoService)
 	require.ErrorIs(t, err, record.ErrUnreachable, "nobody listens")
 	b.Handle(echoService, echo)
-	toB.To(b.Addr().String())
+	toB.Target(b.Addr().String())
 	require.Eventually(t, func() bool {
 		_, err := Call(t.Context(), a, "b", echoService)
 		return err == nil
@@ -163,7 +163,7 @@ func TestTCPGivesUpASilentConnection(t *testing.T) {
 	b.Handle(echoService, echo)
 	_, err := Call(t.Context(), a, "b", echoService)
 	require.NoError(t, err)
-	toB.Cut()
+	toB.Cut(relay.Both, true)
 	_, err = Call(t.Context(), a, "b", echoService)
 	require.ErrorIs(t, err, record.ErrOutcomeUnknown)
 	require.ErrorIs(t, err, errSilent)
@@ -215,7 +215,7 @@ func TestANodeThatComesBackElsewhereIsFound(t *testing.T) {
 	b.Handle(echoService, echo)
 	_, err := Call(t.Context(), a, "b", echoService)
 	require.NoError(t, err)
-	toB.To("")
+	toB.Target("")
 	require.NoError(t, b.Close())
 	b = listen(t, TCPConfig{ID: "b", Peers: map[string]string{"a": a.Addr().String()}})
 	b.Handle(echoService, echo)
@@ -356,7 +356,7 @@ func TestEveryTCPCallEndsExactlyOnceAmidFaultsAndCloses(t *testing.T) {
 			case 0:
 				r.Break()
 			case 1:
-				r.Cut()
+				r.Cut(relay.Both, true)
 			default:
 				r.Heal()
 			}
@@ -370,7 +370,7 @@ func TestEveryTCPCallEndsExactlyOnceAmidFaultsAndCloses(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				relays[id].To(e.Addr().String())
+				relays[id].Target(e.Addr().String())
 				e.Handle(echoService, func(ctx context.Context, from string, req []byte, reply func([][]byte, error)) {
 					if round%2 == 0 {
 						echo(ctx, from, req, reply)

@@ -4,6 +4,7 @@ package relay
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -17,16 +18,32 @@ type Relay struct {
 
 	mu     sync.Mutex
 	change *sync.Cond // on mu: any of the fields below, but conns
-	set    bool       // To was called
+	set    bool       // Target was called
 	target string     // empty breaks connections
-	cut    bool
-	delay  time.Duration
+	to     faults     // of bytes on their way to the target
+	back   faults     // of those on their way back
 	closed bool
 	conns  map[net.Conn]struct{}
 }
 
+// Side says which bytes a fault is for.
+type Side int
+
+const (
+	Both Side = iota
+	To        // those on their way to the target
+	Back      // those on their way back
+)
+
+// faults are those of one side.
+type faults struct {
+	cut   bool
+	delay time.Duration
+	rate  float64 // how often a piece breaks its connection
+}
+
 // Listen begins to take connections at a free port of this machine. They wait for
-// the first To.
+// the first Target.
 func Listen() (*Relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,18 +58,32 @@ func Listen() (*Relay, error) {
 // Addr returns the address to connect to.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
-// To sets where new connections go; "" breaks each at once, as a machine does on
+// Target sets where new connections go; "" breaks each at once, as a machine does on
 // which nobody listens.
-func (r *Relay) To(addr string) { r.update(func() { r.target, r.set = addr, true }) }
+func (r *Relay) Target(addr string) { r.update(func() { r.target, r.set = addr, true }) }
 
-// Cut swallows all bytes until Heal. Nobody is told: connections stay.
-func (r *Relay) Cut() { r.update(func() { r.cut = true }) }
+// Cut holds bytes back until they are let go on. Nobody is told: connections stay.
+func (r *Relay) Cut(s Side, cut bool) { r.fault(s, func(f *faults) { f.cut = cut }) }
 
-// Delay lets bytes arrive d later.
-func (r *Relay) Delay(d time.Duration) { r.update(func() { r.delay = d }) }
+// Delay lets each piece arrive d later, and those behind it.
+func (r *Relay) Delay(s Side, d time.Duration) { r.fault(s, func(f *faults) { f.delay = d }) }
 
-// Heal ends cuts and delays. What was in a cut arrives now.
-func (r *Relay) Heal() { r.update(func() { r.cut, r.delay = false, 0 }) }
+// Tear has pieces break their connections at random; rate is the share of those.
+func (r *Relay) Tear(s Side, rate float64) { r.fault(s, func(f *faults) { f.rate = rate }) }
+
+// Heal ends all faults. What was cut off arrives now.
+func (r *Relay) Heal() { r.fault(Both, func(f *faults) { *f = faults{} }) }
+
+func (r *Relay) fault(s Side, change func(*faults)) {
+	r.update(func() {
+		if s != Back {
+			change(&r.to)
+		}
+		if s != To {
+			change(&r.back)
+		}
+	})
+}
 
 func (r *Relay) update(f func()) {
 	r.mu.Lock()
@@ -112,8 +143,8 @@ func (r *Relay) pass(from net.Conn) {
 	}
 	defer r.drop(to)
 	var back sync.WaitGroup
-	back.Go(func() { r.copy(from, to) })
-	r.copy(to, from)
+	back.Go(func() { r.copy(from, to, &r.back) })
+	r.copy(to, from, &r.to)
 	back.Wait()
 }
 
@@ -137,7 +168,7 @@ func (r *Relay) drop(c net.Conn) {
 }
 
 // copy copies until either end breaks, then breaks the other.
-func (r *Relay) copy(to, from net.Conn) {
+func (r *Relay) copy(to, from net.Conn, f *faults) {
 	defer func() {
 		_ = to.Close()
 		_ = from.Close()
@@ -145,7 +176,7 @@ func (r *Relay) copy(to, from net.Conn) {
 	b := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(b)
-		if err != nil || !r.wait() {
+		if err != nil || !r.wait(f) {
 			return
 		}
 		if _, err := to.Write(b[:n]); err != nil {
@@ -154,17 +185,20 @@ func (r *Relay) copy(to, from net.Conn) {
 	}
 }
 
-// wait returns when bytes may go on; false when the relay has closed.
-func (r *Relay) wait() bool {
+// wait returns when a piece may go on; false when its connection is to break.
+func (r *Relay) wait(f *faults) bool {
 	r.mu.Lock()
-	delay := r.delay
+	delay, rate := f.delay, f.rate
 	r.mu.Unlock()
 	if delay > 0 {
 		time.Sleep(delay)
 	}
+	if rate > 0 && rand.Float64() < rate {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.cut && !r.closed {
+	for f.cut && !r.closed {
 		r.change.Wait()
 	}
 	return !r.closed

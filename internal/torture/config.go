@@ -31,6 +31,8 @@ type Config struct {
 	// only one machine at a time loses power, and the next one when that one has
 	// caught up: what a quorum has must survive.
 	Relaxed bool
+	// TCP has the machines talk over sockets. By default they talk within the process.
+	TCP bool
 	// Only names the faults to inject. Default: all there are.
 	Only []string
 	// Log gets each step as it happens, if set.

@@ -8,7 +8,7 @@
 //
 // Each node stands on a disk of its own that can lose power, fill up and fail
 // (vfs.Mem), on a vote store that outlives it, and on one faulty network
-// (transport.Network). Segments are small, so they roll all the time.
+// (transport.Network, or sockets with -tcp). Segments are small, so they roll all the time.
 //
 //	fleet     the machines: start, stop, loss of power, replacement
 //	chaos     one goroutine that injects faults, by seed, and mends them

@@ -43,19 +43,20 @@ type fleet struct {
 	cfg      Config
 	history  *history
 	story    *story
-	network  *transport.Network
+	network  network
 	machines machines
 	// placed is where the partitions are in the end: ids of machines, sorted.
 	placed map[record.TopicPartition][]string
 }
 
-func newFleet(cfg Config, h *history, s *story) *fleet {
-	f := &fleet{cfg: cfg, history: h, story: s, network: transport.NewNetwork()}
-	f.network.SetSeed(cfg.Seed)
+func newFleet(cfg Config, h *history, s *story) (*fleet, error) {
+	f := &fleet{cfg: cfg, history: h, story: s}
 	for i := range cfg.Nodes {
 		f.machines = append(f.machines, &machine{id: fmt.Sprintf("n%d", i+1), disk: vfs.NewMem(), stable: replica.NewMemoryStable()})
 	}
-	return f
+	var err error
+	f.network, err = newNetwork(cfg, f.ids())
+	return f, err
 }
 
 func (f *fleet) ids() []string { return f.machines.ids() }

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -23,11 +24,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	before := runtime.NumGoroutine()
 	s := newStory(cfg.Log)
 	h := newHistory(s)
+	f, err := newFleet(cfg, h, s)
+	if err != nil {
+		return nil, err
+	}
 	r := &run{
-		cfg: cfg, story: s, history: h, fleet: newFleet(cfg, h, s),
+		cfg: cfg, story: s, history: h, fleet: f,
 		rng: rand.New(rand.NewPCG(cfg.Seed, 0)), faults: map[string]int{},
 	}
-	err := r.run(ctx)
+	err = errors.Join(r.run(ctx), f.network.Close())
 	if err != nil {
 		return nil, err
 	}

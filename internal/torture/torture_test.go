@@ -21,6 +21,7 @@ var (
 	seed     = flag.Uint64("seed", 0, "seed of the torture; 0 draws one, or takes QUORUMLOG_SEED")
 	nodes    = flag.Int("nodes", 0, "number of nodes; 0 runs both 3 and 5")
 	flush    = flag.String("flush", "", "when records are synced: each, or relaxed; by the seed by default")
+	tcp      = flag.Bool("tcp", false, "machines talk over TCP")
 	only     = flag.String("only", "", "faults to inject, apart by commas; all by default")
 )
 
@@ -51,7 +52,7 @@ func TestTorture(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
-			cfg := torture.Config{Seed: pick(t), Nodes: n, Duration: *duration, Slow: slow()}
+			cfg := torture.Config{Seed: pick(t), Nodes: n, Duration: *duration, Slow: slow(), TCP: *tcp}
 			cfg.Relaxed = *flush == "relaxed" || *flush == "" && cfg.Seed/2%2 == 1
 			if *only != "" {
 				cfg.Only = strings.Split(*only, ",")

@@ -19,7 +19,7 @@ import (
 // testFleet is a fleet of three disks, without nodes.
 func testFleet() *fleet {
 	s := newStory(func(string) {})
-	f := newFleet(Config{Seed: 1}.withDefaults(), newHistory(s), s)
+	f, _ := newFleet(Config{Seed: 1}.withDefaults(), newHistory(s), s) // without sockets it never fails
 	f.placed = map[record.TopicPartition][]string{testPart: f.ids()}
 	return f
 }
