@@ -61,6 +61,18 @@ type Config struct {
 	// OffsetsRetention is how long the committed offsets of a group without members
 	// are kept. Those of a group with members are never forgotten. Default 7 days.
 	OffsetsRetention time.Duration
+	// SleepAfter is how long nobody must have written to a partition before it sleeps:
+	// it costs next to nothing then, and the next write waits some milliseconds longer.
+	// The same on all nodes. Below zero partitions never sleep. Default 30 s.
+	SleepAfter time.Duration
+	// ProducerExpiry is how long a producer writes nothing to a partition before that
+	// may forget its sequences. It bounds how late a retry is still told from a new
+	// record; who comes later goes on with a new identity. Default 24 h.
+	ProducerExpiry time.Duration
+	// MaxProducers is of how many producers a partition remembers the sequences, those
+	// that wrote last, at about 400 bytes each. Raise it where more write to one
+	// partition within a retry's time. Default 10 000.
+	MaxProducers int
 	// Logger gets what an operator should know. Default silent.
 	Logger *slog.Logger
 }

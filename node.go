@@ -80,7 +80,8 @@ func open(h *home, cfg Config) (*Node, error) {
 	c, err := cluster.Open(context.Background(), cluster.Config{
 		ID: cfg.ID, FS: h.fs, Dir: h.dir, Stable: h.stable, Endpoint: endpoint, Peers: cfg.peers(), Join: cfg.Join,
 		AutoCreate: !cfg.NoAutoCreate, Defaults: cfg.Defaults,
-		ElectionTimeout: cfg.ElectionTimeout, RetentionInterval: cfg.RetentionInterval, OffsetsRetention: cfg.OffsetsRetention, Flusher: h.flusher, Logger: cfg.Logger,
+		ElectionTimeout: cfg.ElectionTimeout, RetentionInterval: cfg.RetentionInterval, OffsetsRetention: cfg.OffsetsRetention,
+		SleepAfter: cfg.SleepAfter, ProducerExpiry: cfg.ProducerExpiry, MaxProducers: cfg.MaxProducers, Flusher: h.flusher, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, endpoint.Close(), h.Close())

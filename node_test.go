@@ -72,6 +72,29 @@ func TestRecordsAreThereAfterReopening(t *testing.T) {
 	require.Equal(t, quorumlog.Offset(10), res.Offset)
 }
 
+func TestWhatANodeMayForgetAndWhenItSleepsIsItsConfigs(t *testing.T) {
+	_, err := quorumlog.OpenMemory(quorumlog.Config{ProducerExpiry: -time.Second, MaxProducers: -7})
+	require.ErrorIs(t, err, quorumlog.ErrInvalid)
+	require.ErrorContains(t, err, "ProducerExpiry is -1s")
+	require.ErrorContains(t, err, "MaxProducers is -7")
+
+	ctx := within(t, 20*time.Second)
+	n, err := quorumlog.OpenMemory(quorumlog.Config{SleepAfter: 10 * time.Millisecond})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close()) }()
+	_, err = n.Produce(ctx, "orders", quorumlog.Record{Value: []byte("x")})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		for s, err := range n.Watch(ctx) {
+			require.NoError(t, err)
+			if s.Topic == "orders" {
+				return s.Asleep
+			}
+		}
+		return false
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
 func TestAnOpenDirectoryIsRefusedAtOnceAndSaysWho(t *testing.T) {
 	dir := t.TempDir()
 	openNode(t, dir, quorumlog.Config{ID: "first"})

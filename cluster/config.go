@@ -40,8 +40,11 @@ type Config struct {
 	Defaults TopicConfig
 	// ElectionTimeout as in replica.Config. Default 400 ms.
 	ElectionTimeout time.Duration
-	// SleepAfter as in replica.Config. Default 30 s.
-	SleepAfter time.Duration
+	// SleepAfter, ProducerExpiry and MaxProducers are as in replica.Config. Defaults
+	// 30 s, 24 h and 10 000.
+	SleepAfter     time.Duration
+	ProducerExpiry time.Duration
+	MaxProducers   int
 	// RetentionInterval is how often this node looks for what the partitions may
 	// forget that it leads. Default 5 minutes.
 	RetentionInterval time.Duration
@@ -92,6 +95,8 @@ func (c Config) Validate() error {
 	bad(c.Join && len(c.Peers) == 0, "Join is set, but Peers name no other node; name some of the cluster")
 	bad(len(slices.Compact(slices.Clone(c.Peers))) != len(c.Peers), "Peers %q hold an id twice", c.Peers)
 	bad(c.ElectionTimeout < 10*time.Millisecond, "ElectionTimeout is %v, want at least 10 ms", c.ElectionTimeout)
+	bad(c.ProducerExpiry < 0, "ProducerExpiry is %v, want a positive one", c.ProducerExpiry)
+	bad(c.MaxProducers < 0, "MaxProducers is %d, want a positive one", c.MaxProducers)
 	bad(c.OffsetsRetention < 0, "OffsetsRetention is %v, want a positive one", c.OffsetsRetention)
 	bad(c.CompactionFloor < 0, "CompactionFloor is %d, want a positive one", c.CompactionFloor)
 	bad(c.RetentionInterval < 0, "RetentionInterval is %v, want a positive one", c.RetentionInterval)

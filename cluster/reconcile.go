@@ -191,6 +191,8 @@ func (n *Node) openReplica(ctx context.Context, p *partition, t TopicConfig) (*r
 		Stable:          n.cfg.Stable,
 		ElectionTimeout: n.cfg.ElectionTimeout,
 		SleepAfter:      n.cfg.SleepAfter,
+		ProducerExpiry:  n.cfg.ProducerExpiry,
+		MaxProducers:    n.cfg.MaxProducers,
 		SegmentBytes:    t.SegmentBytes,
 		SegmentAge:      t.segmentAge(),
 		Flush:           t.Flush,
