@@ -198,6 +198,7 @@ func TestBadArgumentsGetTypedErrors(t *testing.T) {
 		require.ErrorAs(t, err, &topic, name)
 	}
 	require.ErrorIs(t, n.CreateTopic(ctx, quorumlog.TopicConfig{Name: "orders", Partitions: 1}), quorumlog.ErrTopicExists)
+	require.NoError(t, n.CreateTopic(ctx, quorumlog.TopicConfig{Name: "x"}), "one partition is the default")
 
 	_, err := n.Produce(ctx, "nowhere", quorumlog.Record{})
 	require.ErrorIs(t, err, quorumlog.ErrUnknownTopic)
