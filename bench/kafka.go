@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // What a record stands on when kfake, a broker in this process, has acknowledged it.
@@ -61,7 +62,26 @@ func kafkaAsync(ctx context.Context, e env, c *kgo.Client, _ []kgo.Opt) (sample,
 	s, err := stream(e.duration,
 		func() error { c.Produce(ctx, &kgo.Record{Value: value}, done); return nil },
 		func() error { return c.Flush(ctx) })
-	return s, errors.Join(failed.get(), err)
+	return s, errors.Join(failed.get(), err, kafkaHolds(ctx, c, s.records))
+}
+
+// kafkaHolds fails when the partition ends before what was acknowledged.
+func kafkaHolds(ctx context.Context, c *kgo.Client, records int) error {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Timestamp = -1 // the end
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic, t.Partitions = topic, append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, c)
+	if err != nil {
+		return err
+	}
+	if end := resp.Topics[0].Partitions[0].Offset; end < int64(records) {
+		return fmt.Errorf("the partition has %d of %d records", end, records)
+	}
+	return nil
 }
 
 // kafkaSync writes one record and waits, again and again.

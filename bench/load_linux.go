@@ -9,7 +9,7 @@ import (
 )
 
 // readLoad reads the first line of /proc/stat (proc(5)), whose ticks are 10 ms, and
-// what this process has used.
+// what this process and its children have used.
 func readLoad() load {
 	l := load{at: time.Now()}
 	text, err := os.ReadFile("/proc/stat")
@@ -30,11 +30,13 @@ func readLoad() load {
 			l.all += time.Duration(ticks) * 10 * time.Millisecond
 		}
 	}
-	var used syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
-		return l
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var used syscall.Rusage
+		if syscall.Getrusage(who, &used) != nil {
+			return l
+		}
+		l.ours += time.Duration(used.Utime.Nano() + used.Stime.Nano())
 	}
-	l.ours = time.Duration(used.Utime.Nano() + used.Stime.Nano())
 	l.known = true
 	return l
 }

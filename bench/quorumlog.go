@@ -107,7 +107,23 @@ func sendBy(ctx context.Context, e env, n *quorumlog.Node, cfg quorumlog.Produce
 	s, err := stream(e.duration,
 		func() error { p.SendAsync(ctx, r, done); return nil },
 		func() error { return p.Flush(ctx) })
-	return s, errors.Join(failed.get(), err, p.Close(ctx))
+	return s, errors.Join(failed.get(), err, p.Close(ctx), holds(ctx, n, s.records))
+}
+
+// holds fails when fewer records are committed than were acknowledged.
+func holds(ctx context.Context, n *quorumlog.Node, records int) error {
+	status, err := n.Status(ctx, topic)
+	if err != nil {
+		return err
+	}
+	var committed int
+	for _, p := range status.Partitions {
+		committed += int(p.HighWatermark)
+	}
+	if committed < records {
+		return fmt.Errorf("%d of %d records are committed", committed, records)
+	}
+	return nil
 }
 
 // produce writes one record and waits, again and again.
