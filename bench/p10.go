@@ -10,7 +10,8 @@ import (
 	"github.com/quorumlog/quorumlog"
 )
 
-// p10 has one scenario for each size of transaction.
+// p10 has one scenario for each size of transaction, and one where both sides keep
+// everything in memory: on files our coordinator syncs that a transaction commits.
 func p10() []scenario {
 	var all []scenario
 	for _, lot := range []int{1, 10, 100, 1000} {
@@ -22,12 +23,14 @@ func p10() []scenario {
 		all = append(all, scenario{id: fmt.Sprintf("P10/%d", lot), title: title, unit: recordsPerSecond, rows: []row{
 			{"quorumlog, transaction", "FlushNever, Txn.Do", cachedOne + "; that it commits: fdatasync", goal{}, withQuorum(1, quorumlog.FlushNever, transactions(lot))},
 			{"franz-go + kfake, transaction", "memory, no linger", inMemory, of, withKafka(inMemory, kafkaLots(lot, true), kgo.TransactionalID("bench"))},
-			{"quorumlog in memory, transaction", "OpenMemory, Txn.Do", "memory of the one node", goal{}, withMemory(transactions(lot))},
 			{"quorumlog, no transaction", "FlushNever, SendAsync, Flush", cachedOne, goal{}, withQuorum(1, quorumlog.FlushNever, lots(lot))},
 			{"franz-go + kfake, no transaction", "memory, no linger", inMemory, goal{}, withKafka(inMemory, kafkaLots(lot, false))},
 		}})
 	}
-	return all
+	return append(all, scenario{id: "P10/memory", title: "the same in memory, one lot of 100 records at a time", unit: recordsPerSecond, rows: []row{
+		{"quorumlog, transaction", "OpenMemory, Txn.Do", "memory of the one node", goal{}, withMemory(transactions(100))},
+		{"franz-go + kfake, transaction", "memory, no linger", inMemory, times(1.5), withKafka(inMemory, kafkaLots(100, true), kgo.TransactionalID("bench"))},
+	}})
 }
 
 func transactions(lot int) func(context.Context, env, *quorumlog.Node) (sample, error) {
