@@ -56,7 +56,7 @@ func (f *Fold) shorten() {
 			continue
 		}
 		f.state.Lock() // not before the log has grown: the next leader has its own mind
-		f.limit = f.bytes + f.floor
+		f.limit = max(f.limit, f.bytes+f.floor)
 		f.state.Unlock()
 		if !errors.Is(err, record.ErrNotLeader) {
 			f.logger.Warn("log could not be shortened, trying again when it has grown", "err", err)

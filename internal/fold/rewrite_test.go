@@ -112,10 +112,11 @@ func TestALogOfFewKeysStaysSmall(t *testing.T) {
 }
 
 func TestALargeStateIsRewrittenInPiecesWhenItHasGrownManyTimes(t *testing.T) {
-	in(t, func(t *testing.T, q *foldtest.Quorum, a, _ *foldtest.Node) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, a, b *foldtest.Node) {
 		q.Elect(a, false)
-		leader := openBook(a)
+		leader, follower := openBook(a), openBook(b)
 		t.Cleanup(leader.Close)
+		t.Cleanup(follower.Close)
 		value := string(make([]byte, 200))
 		const keys = 200
 		total, last := 0, record.Offset(0)
@@ -134,6 +135,8 @@ func TestALargeStateIsRewrittenInPiecesWhenItHasGrownManyTimes(t *testing.T) {
 			})
 		}
 		leader.check(t, q)
+		require.Greater(t, leader.limit, int64(2*keys*200))
+		require.Equal(t, leader.limit, follower.limit, "who leads next goes on where this one is")
 		require.Greater(t, marks[len(marks)-1], 2*keys*200, "not more often than it needs")
 	})
 }
