@@ -245,3 +245,32 @@ func TestTransactionsAreKnownAndTheirLogShortHoweverManyThereAre(t *testing.T) {
 	require.Len(t, c.committed(n, part("orders", 0), 61), 61)
 	c.short(TransactionsTopic, "invoicing", 0)
 }
+
+// What a new replica is sent of a log that was trimmed begins where a segment does, in
+// the middle of anything.
+func TestANodeThatTakesACoordinatorOverKnowsWhatWasTrimmedBefore(t *testing.T) {
+	c := startCluster(t, small, "a", "b", "c")
+	c.create("orders", 2)
+	commit := func(n *Node, p int32, o record.Offset) {
+		_, err := n.Group(c.ctx(), "billing", group.Request{Op: group.OpCommit, Offsets: []group.Offset{{TopicPartition: part("orders", p), Offset: o}}})
+		require.NoError(t, err)
+	}
+	n := c.node("a")
+	commit(n, 1, 7)
+	for i := range record.Offset(300) {
+		commit(n, 0, i+1)
+	}
+	c.short(OffsetsTopic, "billing", 0)
+	p, err := n.groupPartition(c.ctx(), "billing")
+	require.NoError(t, err)
+	c.join("d")
+	require.NoError(t, n.AddNode(c.ctx(), "d"))
+	require.NoError(t, n.MoveReplica(c.ctx(), p.tp, "b", "d"))
+	require.NoError(t, n.TransferLeader(c.ctx(), p.tp, "d"))
+	require.Equal(t, "d", c.leader(n, p.tp))
+	a, err := n.Group(c.ctx(), "billing", group.Request{Op: group.OpCommitted, Partitions: []record.TopicPartition{part("orders", 0), part("orders", 1)}})
+	require.NoError(t, err)
+	require.Equal(t, []record.Offset{300, 7}, []record.Offset{a.Offsets[0].Offset, a.Offsets[1].Offset})
+	rep, _ := c.own(c.node("d"), OffsetsTopic, "billing")
+	require.Positive(t, rep.Status().StartOffset)
+}
