@@ -96,6 +96,7 @@ func TestThatEverybodyHasAVerdictIsWrittenWithTheNextTransactionOrAfterAWhile(t 
 	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
 		c := Start(Config{Partition: a, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
 		t.Cleanup(c.Close)
+		synctest.Wait() // it has looked for what a leader before it has left
 		who := must(t, c, "x", take("h"))
 		for range 5 {
 			before := batches(q)
