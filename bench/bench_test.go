@@ -83,7 +83,7 @@ func TestAProfileSaysWhatItsRunDid(t *testing.T) {
 		e.prepared()
 		return limitCRC(t.Context(), e)
 	}
-	r := runner{size: 100, duration: 200 * time.Millisecond, rounds: 1, limit: time.Minute, profiles: dir}
+	r := runner{size: 100, duration: time.Second, rounds: 1, limit: time.Minute, profiles: dir}
 	res := r.run(t.Context(), scenario{id: "P0/1", rows: []row{{who: "busy", run: busy}}})[0]
 	require.NoError(t, res.err)
 	var out bytes.Buffer

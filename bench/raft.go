@@ -37,8 +37,8 @@ func openRaftWAL(dir string) (raftStore, error) {
 	return wal.Open(dir, wal.WithLogger(hclog.NewNullLogger()))
 }
 
-// openRaftBolt keeps the list of free pages as a map and in memory alone, as Consul
-// recommends it.
+// openRaftBolt keeps the list of free pages as a map and in memory alone, which bbolt
+// documents as faster.
 func openRaftBolt(dir string) (raftStore, error) {
 	return raftboltdb.New(raftboltdb.Options{
 		Path:        filepath.Join(dir, "raft.db"),
