@@ -31,7 +31,10 @@ func openQuorum(ctx context.Context, e env, nodes int, cfg quorumlog.TopicConfig
 	var q quorum
 	for i := range nodes {
 		id := fmt.Sprint(i)
-		n, err := quorumlog.Open(filepath.Join(e.dir, id), quorumlog.Config{ID: id, Network: nw, Peers: peers})
+		n, err := quorumlog.Open(filepath.Join(e.dir, id), quorumlog.Config{
+			ID: id, Network: nw, Peers: peers,
+			Defaults: quorumlog.TopicConfig{Flush: cfg.Flush}, // which offsets and transactions follow
+		})
 		if err != nil {
 			return nil, errors.Join(err, q.close())
 		}
