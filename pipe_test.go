@@ -61,6 +61,29 @@ func TestABatchOfAnAbortedTransactionComesAgain(t *testing.T) {
 	require.Len(t, values(t, ctx, n, "invoices", quorumlog.UntilEnd()), len(again.Records))
 }
 
+func TestATransactionMayBeOfConsumedOffsetsAlone(t *testing.T) {
+	n := openMemory(t)
+	ctx := within(t, 20*time.Second)
+	_, err := n.Produce(ctx, "orders", rec("", "k", "1"))
+	require.NoError(t, err)
+	g := openGroup(t, n, "invoicing", "orders")
+	c := openTxn(t, n, "invoicing-1", quorumlog.TxnConfig{})
+	b, err := g.Poll(ctx)
+	require.NoError(t, err)
+	boom := errors.New("boom")
+	require.ErrorIs(t, c.Do(ctx, func(tx *quorumlog.Tx) error { return errors.Join(tx.Consumed(g, b), boom) }), boom)
+	tp := b.TopicPartition()
+	at, err := g.Committed(ctx, []quorumlog.TopicPartition{tp})
+	require.NoError(t, err)
+	require.Empty(t, at)
+	b, err = g.Poll(ctx)
+	require.NoError(t, err)
+	require.NoError(t, c.Do(ctx, func(tx *quorumlog.Tx) error { return tx.Consumed(g, b) }))
+	at, err = g.Committed(ctx, []quorumlog.TopicPartition{tp})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, at[tp])
+}
+
 func TestAMemberThatLostItsPartitionFailsTheTransaction(t *testing.T) {
 	n := openMemory(t)
 	ctx := within(t, 20*time.Second)

@@ -95,6 +95,30 @@ func TestTheLongFormOfATransaction(t *testing.T) {
 	require.Equal(t, []string{"1"}, values(t, ctx, n, "t", quorumlog.UntilEnd()))
 }
 
+// Whoever has committed reads what it wrote, though the record that says that the
+// transaction is complete comes later.
+func TestWhatWasCommittedIsReadAtOnceOnEveryNode(t *testing.T) {
+	nodes, _ := openThree(t)
+	ctx := within(t, 40*time.Second)
+	require.NoError(t, nodes["a"].CreateTopic(ctx, quorumlog.TopicConfig{Name: "t", Partitions: 3}))
+	c := openTxn(t, nodes["a"], "x", quorumlog.TxnConfig{})
+	var want []string
+	for i := range 20 {
+		require.NoError(t, c.Do(ctx, func(tx *quorumlog.Tx) error {
+			for k := range 3 {
+				want = append(want, fmt.Sprintf("%d.%d", i, k))
+				if err := tx.Send(rec("t", fmt.Sprint(i, k), want[len(want)-1])); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		for _, n := range nodes {
+			require.ElementsMatch(t, want, values(t, ctx, n, "t", quorumlog.UntilEnd()))
+		}
+	}
+}
+
 func TestReadersWaitForTransactionsThatAreOpenAndNoLonger(t *testing.T) {
 	n := openMemory(t, "t")
 	c := openTxn(t, n, "x", quorumlog.TxnConfig{})

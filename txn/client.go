@@ -123,8 +123,8 @@ func New(c Cluster, id string, cfg Config) (*Client, error) {
 func (c *Client) ID() string { return c.id }
 
 // Do runs fn in a transaction: nil commits, an error or a panic aborts. See the
-// package comment for what it answers. fn may be run again by the caller after
-// *AbortedError.
+// package comment for what it answers. Who reads after it has answered nil finds
+// what was committed. fn may be run again by the caller after *AbortedError.
 func (c *Client) Do(ctx context.Context, fn func(tx *Tx) error) error {
 	tx, err := c.Begin(ctx)
 	if err != nil {
