@@ -11,7 +11,7 @@ import (
 )
 
 // p10 has one scenario for each size of transaction, and one where both sides keep
-// everything in memory: on files our coordinator syncs that a transaction commits.
+// everything in memory.
 func p10() []scenario {
 	var all []scenario
 	for _, lot := range []int{1, 10, 100, 1000} {
@@ -21,7 +21,7 @@ func p10() []scenario {
 		}
 		title := fmt.Sprintf("1 node, one lot of %d records at a time, no fsync", lot)
 		all = append(all, scenario{id: fmt.Sprintf("P10/%d", lot), title: title, unit: recordsPerSecond, rows: []row{
-			{"quorumlog, transaction", "FlushNever, Txn.Do", cachedOne + "; that it commits: fdatasync", goal{}, withQuorum(1, quorumlog.FlushNever, transactions(lot))},
+			{"quorumlog, transaction", "FlushNever, Txn.Do", cachedOne, goal{}, withQuorum(1, quorumlog.FlushNever, transactions(lot))},
 			{"franz-go + kfake, transaction", "memory, no linger", inMemory, of, withKafka(inMemory, kafkaLots(lot, true), kgo.TransactionalID("bench"))},
 			{"quorumlog, no transaction", "FlushNever, SendAsync, Flush", cachedOne, goal{}, withQuorum(1, quorumlog.FlushNever, lots(lot))},
 			{"franz-go + kfake, no transaction", "memory, no linger", inMemory, goal{}, withKafka(inMemory, kafkaLots(lot, false))},
