@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"path"
@@ -63,11 +64,28 @@ func (f *fleet) within(ctx context.Context, what string, do func(ctx context.Con
 	case err == nil:
 		return true
 	case ctx.Err() != nil:
-		f.history.violate(NoProgress, "%s: not within %v: %v\n%s", what, f.cfg.Bound, err, stacks())
+		f.history.violate(NoProgress, "%s: not within %v: %v\n%s%s", what, f.cfg.Bound, err, f.statuses(), stacks())
 	default:
 		f.history.violate(NoProgress, "%s: %v", what, err)
 	}
 	return false
+}
+
+// statuses returns what each node's replicas say of themselves.
+func (f *fleet) statuses() string {
+	var lines []string
+	for _, n := range f.running() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		for s, err := range n.Watch(ctx) { // each once, then what changes
+			if err == nil {
+				lines = append(lines, fmt.Sprintf("%v on %s: leader %q epoch %d start %d stable %d high %d end %d unsure %t asleep %t error %v\n",
+					s.TopicPartition, s.Node, s.Leader, s.Epoch, s.StartOffset, s.LastStableOffset, s.HighWatermark, s.EndOffset, s.Unsure, s.Asleep, s.Err))
+			}
+		}
+		cancel()
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // ready waits until each node reaches every partition's leader.
@@ -184,36 +202,56 @@ func (f *fleet) blackout(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// settle waits until the entries of each partition take the same space on all
-// replicas: a follower that is behind must catch up though nobody writes.
+// settle waits until all replicas of each partition end at the same entry: a follower
+// that is behind must catch up though nobody writes.
 func (f *fleet) settle(ctx context.Context) error {
-	for !f.sameSize() {
+	for {
+		behind := f.behind()
+		if behind == "" {
+			return nil
+		}
 		if !pause(ctx, 50*time.Millisecond) {
-			return ctx.Err()
+			return fmt.Errorf("%s: %w", behind, ctx.Err())
 		}
 	}
-	return nil
 }
 
-func (f *fleet) sameSize() bool {
+// behind names a partition whose replicas end at different entries, "" if there is none.
+func (f *fleet) behind() string {
 	for dir, holders := range f.replicas() {
-		sizes := map[int64]bool{}
+		ends := map[record.EntryNumber]string{}
 		for _, m := range holders {
-			var size int64
-			names, _ := m.disk.List(dir) // it changes while we look
-			for _, name := range names {
-				if strings.HasSuffix(name, ".log") {
-					b, _ := m.disk.ReadFile(path.Join(dir, name))
-					size += int64(len(b) - segment.HeaderSize) // replicas may roll at different entries
-				}
-			}
-			sizes[size] = true
+			ends[lastEntry(m, dir)] += " " + m.id
 		}
-		if len(sizes) > 1 {
-			return false
+		if len(ends) > 1 {
+			return fmt.Sprintf("%s ends at %v", dir, ends)
 		}
 	}
-	return true
+	return ""
+}
+
+// lastEntry returns the number of the last entry in the files of a running replica.
+func lastEntry(m *machine, dir string) record.EntryNumber {
+	names, _ := m.disk.List(dir) // it changes while we look
+	names = slices.DeleteFunc(names, func(n string) bool { return path.Ext(n) != ".log" })
+	if len(names) == 0 {
+		return 0
+	}
+	b, _ := m.disk.ReadFile(path.Join(dir, slices.Max(names)))
+	h, err := segment.DecodeHeader(b)
+	if err != nil {
+		return 0
+	}
+	const frame = 40 // bytes of an entry's header; those from 4 to 8 are its payload's length
+	n := h.BaseEntry - 1
+	for b = b[segment.HeaderSize:]; len(b) >= frame; n++ {
+		size := frame + int(binary.BigEndian.Uint32(b[4:]))
+		if len(b) < size {
+			break
+		}
+		b = b[size:]
+	}
+	return n
 }
 
 // stopAll stops all nodes in peace.
