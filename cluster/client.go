@@ -48,12 +48,16 @@ type meansKey struct{}
 // meansToo returns p, or *record.UnknownTopicError if the client whose ctx it is
 // means another topic of the name.
 func meansToo(ctx context.Context, p *partition) (*partition, error) {
-	if m, ok := ctx.Value(meansKey{}).(*means); ok {
-		if id, ok := m.get(p.tp.Topic); ok && id != p.key.topic {
-			return nil, &record.UnknownTopicError{Topic: p.tp.Topic, Partition: -1}
-		}
+	if m, ok := ctx.Value(meansKey{}).(*means); ok && m.another(p) {
+		return nil, &record.UnknownTopicError{Topic: p.tp.Topic, Partition: -1}
 	}
 	return p, nil
+}
+
+// another reports whether a topic of another id is meant than p's.
+func (m *means) another(p *partition) bool {
+	id, ok := m.get(p.tp.Topic)
+	return ok && id != p.key.topic
 }
 
 func (c *Client) in(ctx context.Context) context.Context {
@@ -90,6 +94,9 @@ func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
 
 // Fetch is Node.Fetch.
 func (c *Client) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	if f, ok := c.fetchNow(ctx, &c.means, tp, from, maxBytes, iso); ok {
+		return f, nil
+	}
 	return c.Node.Fetch(c.in(ctx), tp, from, maxBytes, iso)
 }
 

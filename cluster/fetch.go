@@ -27,6 +27,11 @@ const (
 // waits until there is something and looks for the new leader after a change, until
 // ctx ends. *record.OffsetRangeError if from lies outside the log.
 func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, error) {
+	if m, _ := ctx.Value(meansKey{}).(*means); m == nil { // else the client has tried it
+		if f, ok := n.fetchNow(ctx, nil, tp, from, maxBytes, iso); ok {
+			return f, nil
+		}
+	}
 	ctx, leave, err := n.enter(ctx)
 	if err != nil {
 		return record.Fetched{}, err
@@ -39,7 +44,7 @@ func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.
 	if err != nil {
 		return record.Fetched{}, err
 	}
-	req := fetchRequest{key: p.key, from: from, maxBytes: cmp.Or(min(max(maxBytes, 0), math.MaxInt32), defaultFetchBytes), wait: fetchSlice, iso: iso}
+	req := p.fetchRequest(from, maxBytes, iso)
 	what := fmt.Sprintf("wait for records of %v at offset %d", tp, from)
 	var f record.Fetched
 	for {
@@ -56,6 +61,28 @@ func (n *Node) Fetch(ctx context.Context, tp record.TopicPartition, from record.
 			return record.Fetched{}, gaveUp(ctx, what, nil)
 		}
 	}
+}
+
+func (p *partition) fetchRequest(from record.Offset, maxBytes int, iso record.Isolation) fetchRequest {
+	return fetchRequest{key: p.key, from: from, maxBytes: cmp.Or(min(max(maxBytes, 0), math.MaxInt32), defaultFetchBytes), wait: fetchSlice, iso: iso}
+}
+
+// fetchNow is Fetch if this node leads and has something; it needs no context of its
+// own then, and no words for an error. m, which may be nil, is what is meant by names.
+func (n *Node) fetchNow(ctx context.Context, m *means, tp record.TopicPartition, from record.Offset, maxBytes int, iso record.Isolation) (record.Fetched, bool) {
+	if n.life.Err() != nil || ctx.Err() != nil || from < 0 {
+		return record.Fetched{}, false
+	}
+	p, err := n.known(tp)
+	if err != nil || p.gone() != nil || m != nil && m.another(p) {
+		return record.Fetched{}, false
+	}
+	hint, rep := p.leader()
+	if rep == nil || hint.node != n.cfg.ID {
+		return record.Fetched{}, false
+	}
+	f, err := p.read(rep, p.fetchRequest(from, maxBytes, iso))
+	return f, err == nil && f.Next > from
 }
 
 // fetchAt asks one node, which may be this one, for one slice of time.
@@ -97,6 +124,9 @@ func answers(f record.Fetched, err error, req fetchRequest) bool {
 // beyond reports whether err says that the log ends below the position. A leader
 // says so too that was replaced and does not know it.
 func beyond(err error, req fetchRequest) bool {
+	if err == nil {
+		return false
+	}
 	var outside *record.OffsetRangeError
 	return errors.As(err, &outside) && req.from > outside.End
 }

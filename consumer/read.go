@@ -196,6 +196,18 @@ func (r *reader) whole(tp record.TopicPartition) span {
 // errLaneEnd stands for the end of a lane in an arrival.
 var errLaneEnd = errors.New("end of lane")
 
+// startIn returns the log start that err tells of, 0 if it does not.
+func startIn(err error) record.Offset {
+	if err == nil {
+		return 0
+	}
+	var outside *record.OffsetRangeError
+	if errors.As(err, &outside) {
+		return outside.Start
+	}
+	return 0
+}
+
 // follow fetches the spans of a lane one after the other until their ends, or
 // until ctx ends when one has none.
 func follow(ctx context.Context, lane []span, out chan<- arrival) {
@@ -211,9 +223,8 @@ func follow(ctx context.Context, lane []span, out chan<- arrival) {
 		s := &lane[i]
 		for s.end == record.NoOffset || s.pos < s.end {
 			ch, err := s.fetch(ctx)
-			var outside *record.OffsetRangeError
-			if s.oldest && errors.As(err, &outside) && outside.Start > s.pos {
-				s.pos = outside.Start // trimmed since we asked
+			if start := startIn(err); s.oldest && start > s.pos {
+				s.pos = start // trimmed since we asked
 				if !send(arrival{chunk: chunk{tp: s.tp, from: s.pos, next: s.pos}, end: s.end}) {
 					return
 				}

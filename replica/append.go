@@ -174,14 +174,8 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 	case p.opt.Epoch > 0 && p.opt.Epoch != epoch:
 		p.verdict = verdict{err: &record.NotLeaderError{TopicPartition: r.cfg.TopicPartition, Leader: r.cfg.Node, Epoch: epoch}}
 	case !isCommand(p.data):
-		p.verdict = r.judge(p.data, epoch)
-		var order *record.OutOfOrderError
-		if errors.As(p.verdict.err, &order) {
-			order.TopicPartition = r.cfg.TopicPartition
-		}
-		var transaction *record.TransactionError
-		if errors.As(p.verdict.err, &transaction) {
-			transaction.TopicPartition = r.cfg.TopicPartition
+		if p.verdict = r.judge(p.data, epoch); p.verdict.err != nil {
+			r.place(p.verdict.err)
 		}
 	}
 	p.placed = true
@@ -193,6 +187,18 @@ func (r *Replica) decide(p *proposal, epoch record.LeaderEpoch, end record.Offse
 		record.Batch(p.data).Stamp(end, epoch)
 	}
 	p.data = nil
+}
+
+// place adds to an error of a verdict which partition it is about.
+func (r *Replica) place(err error) {
+	var order *record.OutOfOrderError
+	if errors.As(err, &order) {
+		order.TopicPartition = r.cfg.TopicPartition
+	}
+	var transaction *record.TransactionError
+	if errors.As(err, &transaction) {
+		transaction.TopicPartition = r.cfg.TopicPartition
+	}
 }
 
 // unstage forgets what was staged at or above offset end. lost says that nobody

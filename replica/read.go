@@ -36,15 +36,11 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 		return f, nil
 	}
 	batches, err := r.store.log.Read(from, bound, maxBytes)
-	if rangeErr := (*record.OffsetRangeError)(nil); errors.As(err, &rangeErr) {
-		rangeErr.TopicPartition = r.cfg.TopicPartition
+	if err != nil {
+		return f, r.readError(err)
 	}
-	if errors.Is(err, record.ErrCorrupt) && !r.single() { // another replica serves it while this one is mended
-		r.fail(err)
-		return f, r.stopped()
-	}
-	if err != nil || len(batches) == 0 {
-		return f, err
+	if len(batches) == 0 {
+		return f, nil
 	}
 	f.Next = batches[len(batches)-1].NextOffset()
 	if iso == record.ReadCommitted {
@@ -52,6 +48,19 @@ func (r *Replica) Read(from record.Offset, maxBytes int, iso record.Isolation) (
 	}
 	f.Batches = batches
 	return f, nil
+}
+
+// readError turns an error of the log into what Read returns.
+func (r *Replica) readError(err error) error {
+	var outside *record.OffsetRangeError
+	switch {
+	case errors.As(err, &outside):
+		outside.TopicPartition = r.cfg.TopicPartition
+	case errors.Is(err, record.ErrCorrupt) && !r.single(): // another replica serves it while this one is mended
+		r.fail(err)
+		return r.stopped()
+	}
+	return err
 }
 
 // bound returns the offset below which there is something to read. Load the high
