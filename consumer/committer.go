@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/consumer/group"
@@ -13,10 +14,11 @@ import (
 // handler costs its coordinator no more than a hundred commits a second.
 const commitPause = 10 * time.Millisecond
 
-// saving is an offset to commit for a claim.
+// saving is an offset to commit for a claim, unless a seek moves it before.
 type saving struct {
 	claim  *claim
 	offset record.Offset
+	era    int
 }
 
 // commits commits when it is time to, until the workers have ended.
@@ -85,7 +87,7 @@ func (r *runner) unhandled() (s []saving) {
 		if w := c.win; w != nil && w.running == 0 && (r.stopping || !c.wanted.Load()) {
 			r.g.recycle(w.settle())
 			if c.done < c.stored && !c.fenced {
-				s = append(s, saving{c, c.done})
+				s = append(s, saving{c, c.done, c.era})
 			}
 		}
 	}
@@ -104,7 +106,7 @@ func (g *Group) finished(which func(*claim) bool) (s []saving) {
 			g.recycle(c.win.settle())
 		}
 		if c.done > c.stored && !c.fenced {
-			s = append(s, saving{c, c.done})
+			s = append(s, saving{c, c.done, c.era})
 		}
 	}
 	return s
@@ -150,14 +152,15 @@ func (g *Group) send(ctx context.Context, savings []saving, rewind bool) error {
 	req := group.Request{Op: group.OpCommit, Rewind: rewind}
 	g.mu.Lock()
 	req.Generation = g.generation
-	for _, s := range savings {
-		if g.claims[s.claim.tp] == s.claim {
-			req.Offsets = append(req.Offsets, group.Offset{TopicPartition: s.claim.tp, Offset: s.offset})
-		}
-	}
+	savings = slices.DeleteFunc(slices.Clone(savings), func(s saving) bool { // lost, or moved by a seek
+		return g.claims[s.claim.tp] != s.claim || s.claim.era != s.era
+	})
 	g.mu.Unlock()
-	if len(req.Offsets) == 0 {
-		return nil // lost, all of them
+	if len(savings) == 0 {
+		return nil
+	}
+	for _, s := range savings {
+		req.Offsets = append(req.Offsets, group.Offset{TopicPartition: s.claim.tp, Offset: s.offset})
 	}
 	err := g.commit(ctx, req)
 	g.mu.Lock()

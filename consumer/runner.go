@@ -219,7 +219,7 @@ func (r *runner) take(c *claim) error {
 		return nil
 	}
 	g.mu.Unlock()
-	err = r.save([]saving{{c, b.next}}, false)
+	err = r.save([]saving{{c, b.next, era}}, false)
 	g.mu.Lock()
 	if c.era == era && c.stored < b.next { // not committed, so not to be handled
 		c.win.flight = c.win.flight[:len(c.win.flight)-1]

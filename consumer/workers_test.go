@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/consumer/group"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -313,6 +314,28 @@ func TestSeekMovesBothTheNextRecordAndTheCommit(t *testing.T) {
 		require.ErrorIs(t, g.Seek(t.Context(), orders(3), 1), record.ErrFenced)
 		require.ErrorIs(t, g.Seek(t.Context(), orders(0), -1), record.ErrInvalid)
 		w.close(g)
+	})
+}
+
+func TestACommitThatWaitsForASeekDoesNotUndoIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.fill(t, "orders", 100, 100)
+		w.setFault(func(ctx context.Context, req group.Request) error {
+			if req.Rewind {
+				return pause(ctx, time.Second)
+			}
+			return nil
+		})
+		m := w.live(Config{}, func(*mortal, record.Record) error { time.Sleep(100 * time.Millisecond); return nil })
+		time.Sleep(550 * time.Millisecond)
+		require.Equal(t, record.Offset(5), w.committed(orders(0)))
+		require.NoError(t, m.Seek(t.Context(), orders(0), 2))
+		time.Sleep(50 * time.Millisecond)
+		require.Equal(t, record.Offset(2), w.committed(orders(0)), "more was finished while the seek was under way")
+		time.Sleep(time.Second)
+		require.InDelta(t, 11, int(w.committed(orders(0))), 2)
+		w.close(m.Group)
 	})
 }
 
