@@ -90,22 +90,26 @@ func kafkaSync(ctx context.Context, e env, c *kgo.Client, _ []kgo.Opt) (sample, 
 	return calls(e.duration, 1, func() error { return c.ProduceSync(ctx, &kgo.Record{Value: value}).FirstErr() })
 }
 
-// kafkaRead writes for e.duration, then reads all of it with a client of its own,
-// which consume sets up. What the first poll returns is not counted, unless it is
-// everything: after it the client has found its partition.
-func kafkaRead(consume ...kgo.Opt) func(context.Context, env, *kgo.Client, []kgo.Opt) (sample, error) {
+// kafkaRead writes for e.duration, then reads all of it with a client of its own, in a
+// group if that is named. What a group's first poll returns is not counted, unless it
+// is everything: after it the member has joined.
+func kafkaRead(group string) func(context.Context, env, *kgo.Client, []kgo.Opt) (sample, error) {
 	return func(ctx context.Context, e env, c *kgo.Client, base []kgo.Opt) (sample, error) {
 		filled, err := kafkaAsync(ctx, e, c, base)
 		if err != nil {
 			return sample{}, err
 		}
-		reader, err := kgo.NewClient(append(append(base, kgo.ConsumeTopics(topic)), consume...)...)
+		opts := append(base, kgo.ConsumeTopics(topic))
+		if group != "" {
+			opts = append(opts, kgo.ConsumerGroup(group))
+		}
+		reader, err := kgo.NewClient(opts...)
 		if err != nil {
 			return sample{}, err
 		}
 		defer reader.Close()
 		var s sample
-		began, first := time.Now(), true
+		began, first := time.Now(), group != ""
 		for got := 0; got < filled.records+1; {
 			fetches := reader.PollFetches(ctx)
 			if err := fetches.Err(); err != nil {

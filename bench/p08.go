@@ -11,8 +11,8 @@ import (
 func p8() scenario {
 	return scenario{id: "P8", title: "plain read of everything, page cache, 1 partition", unit: recordsPerSecond, rows: []row{
 		{"quorumlog", "Node.Read, UntilEnd", pageCacheRead, goal{}, withQuorum(1, quorumlog.FlushNever, read)},
-		{"franz-go + kfake", "memory, 8 MiB fetches", inMemory, times(2), withKafka(inMemory, kafkaRead())},
-		{"franz-go + kfake", "files, 8 MiB fetches", pageCacheRead, goal{}, withKafka(cachedFiles, kafkaRead())},
+		{"franz-go + kfake", "memory, 8 MiB fetches", inMemory, times(2), withKafka(inMemory, kafkaRead(""))},
+		{"franz-go + kfake", "files, 8 MiB fetches", pageCacheRead, goal{}, withKafka(cachedFiles, kafkaRead(""))},
 		{"NATS R1, ordered consumer", "files, 5,000 messages a pull", pageCacheRead, times(15), withNATS(1, unsynced, natsRead)},
 	}}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/quorumlog/quorumlog"
 )
 
@@ -14,7 +12,7 @@ func p9() scenario {
 	return scenario{id: "P9", title: "group of one member, default commits", unit: recordsPerSecond, rows: []row{
 		{"quorumlog", "Group.Run, commits after the handler", pageCacheRead, goal{}, withQuorum(1, quorumlog.FlushNever, runGroup)},
 		{"quorumlog, as P8", "Node.Read, UntilEnd", pageCacheRead, times(0.8), withQuorum(1, quorumlog.FlushNever, read)},
-		{"franz-go + kfake", "memory, automatic commits, 8 MiB fetches", inMemory, goal{}, withKafka(inMemory, kafkaRead(kgo.ConsumerGroup("bench")))},
+		{"franz-go + kfake", "memory, automatic commits, 8 MiB fetches", inMemory, goal{}, withKafka(inMemory, kafkaRead("bench"))},
 	}}
 }
 
