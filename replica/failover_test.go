@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,10 +205,10 @@ func (c *trio) dieAtStep(step int, whose string, rest uint64) bool {
 		watched = others(c, h)[0]
 		c.net.Cut(lead, others(c, h)[1]) // so that the quorum needs the one that is watched
 	}
-	reached, accesses := make(chan struct{}), 0
+	reached, accesses := make(chan struct{}), atomic.Int32{} // a leader syncs beside its writes
 	disk := c.disks[watched].(*vfs.Mem)
 	disk.Fail(func(vfs.Op, string) error {
-		if accesses++; accesses == step {
+		if accesses.Add(1) == int32(step) {
 			c.net.Isolate(lead) // it speaks to nobody from here on
 			close(reached)
 		}
