@@ -65,7 +65,7 @@ type Coordinator struct {
 	mu        sync.Mutex // guards what follows
 	closed    bool
 	finishing map[string]*finisher // by id
-	complete  map[string]Response  // by id: of the verdict that everybody has, until it is written down; see deliver
+	complete  map[string]*verdict  // by id: that everybody has, until it is written down; see deliver
 	spare     []record.ProducerID  // taken and not used
 	armed     time.Time            // when to look for deadlines, zero for never
 	rearm     chan struct{}        // capacity 1: armed is earlier now
@@ -81,7 +81,7 @@ func Start(cfg Config) *Coordinator {
 		cfg:       cfg,
 		logger:    cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		finishing: map[string]*finisher{},
-		complete:  map[string]Response{},
+		complete:  map[string]*verdict{},
 		rearm:     make(chan struct{}, 1),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
@@ -155,7 +155,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 		wrote := false
 		err = c.fold.ProposeFor(ctx, id, func(e record.LeaderEpoch) ([]record.Record, error) {
 			now := time.Now()
-			next, a, err := c.state.decide(id, req, fresh, c.delivered(id), now)
+			next, a, err := c.state.decide(id, req, fresh, c.delivered(id, e), now)
 			epoch, answer, v, wrote = e, a, nil, next != nil
 			if err != nil || next == nil {
 				return nil, err
@@ -273,15 +273,15 @@ func (c *Coordinator) look() time.Time {
 		return time.Time{} // who leads next looks for itself
 	}
 	var prepared []string
-	err := c.fold.Propose(c.life, func(record.LeaderEpoch) (records []record.Record, err error) {
+	err := c.fold.Propose(c.life, func(epoch record.LeaderEpoch) (records []record.Record, err error) {
 		prepared = prepared[:0]
 		now := time.Now()
 		over, next := c.state.due(c.cfg.Unused, now)
 		c.mu.Lock()
 		c.armed = next
-		maps.DeleteFunc(c.complete, func(id string, who Response) bool {
+		maps.DeleteFunc(c.complete, func(id string, v *verdict) bool {
 			t := c.state.transactions[id]
-			return t == nil || !t.heard(who)
+			return t == nil || !t.heard(v.identity())
 		})
 		c.mu.Unlock()
 		for _, id := range slices.Sorted(maps.Keys(over)) {
@@ -294,7 +294,7 @@ func (c *Coordinator) look() time.Time {
 		for id, t := range c.state.transactions {
 			switch {
 			case !t.Status.prepared():
-			case !t.heard(c.delivered(id)):
+			case !t.heard(c.delivered(id, epoch)):
 				prepared = append(prepared, id)
 			case t.lasts():
 				records = append(records, encode(now, id, t.completed(now)))

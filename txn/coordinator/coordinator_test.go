@@ -132,6 +132,26 @@ func TestAnotherHolderNeedNotWaitUntilItIsWrittenThatEverybodyHasAVerdict(t *tes
 	})
 }
 
+func TestALeaderThatLeadsAgainDeliversAVerdictAgain(t *testing.T) {
+	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
+		c := start(t, w, a)
+		who := must(t, c, "x", take("h"))
+		must(t, c, "x", add("h", who, 0))
+		next := must(t, c, "x", end("h", who, true))
+		var marked int
+		w.fail = func(what string) error {
+			if what == "mark" {
+				marked++
+			}
+			return nil
+		}
+		q.Elect(b, false)
+		q.Elect(a, false)
+		must(t, c, "x", add("h", next, 0))
+		require.Equal(t, 1, marked, "what it remembers is of an epoch that is over")
+	})
+}
+
 func TestALeaderThatDoesNotKnowWhoHasAVerdictDeliversItBeforeTheNextTransaction(t *testing.T) {
 	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		ca, cb := start(t, w, a), start(t, w, b)

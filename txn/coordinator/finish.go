@@ -30,13 +30,16 @@ func (v *verdict) marker() record.Marker {
 	return record.Marker{Producer: v.t.Producer, Epoch: v.t.Epoch, Commit: v.t.Status == PrepareCommit, Coordinator: v.epoch}
 }
 
+func (v *verdict) identity() Response { return Response{v.t.Producer, v.t.Epoch} }
+
 // delivered returns the identity of the last verdict on id that everybody has, if it
-// may not be written down yet.
-func (c *Coordinator) delivered(id string) Response {
+// may not be written down yet. It counts in the epoch in which it was delivered: who
+// leads later, this node too, has not seen to it.
+func (c *Coordinator) delivered(id string, epoch record.LeaderEpoch) Response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if who, ok := c.complete[id]; ok {
-		return who
+	if v := c.complete[id]; v != nil && v.epoch == epoch {
+		return v.identity()
 	}
 	return Response{Producer: record.NoProducerID}
 }
@@ -55,7 +58,7 @@ func (c *Coordinator) deliver(ctx context.Context, id string, v *verdict) error 
 		return err
 	}
 	c.mu.Lock()
-	c.complete[id] = Response{v.t.Producer, v.t.Epoch}
+	c.complete[id] = v
 	c.mu.Unlock()
 	c.arm(time.Now().Add(completeAfter))
 	return nil
