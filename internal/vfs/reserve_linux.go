@@ -27,7 +27,7 @@ const (
 	reserveShare = 4
 )
 
-// reserve is called before n bytes are written at off. It is for speed only: what
+// reserve is called before bufs are written at off. It is for speed only: what
 // keeps it from working shows in the write, or nowhere.
 func (f *osFile) reserve(off int64, bufs [][]byte) {
 	r := &f.reservation
