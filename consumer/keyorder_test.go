@@ -110,7 +110,7 @@ func failAndMove(t *testing.T, atomic bool) {
 		o.fate = func(int, record.Record) fate {
 			switch intN(10) {
 			case 0:
-				return fate{late: time.Duration(intN(5000)) * time.Millisecond, abort: intN(2) == 0}
+				return fate{late: time.Duration(1+intN(5000)) * time.Millisecond, abort: intN(2) == 0}
 			case 1:
 				return fate{refuse: record.ErrUnreachable}
 			}
