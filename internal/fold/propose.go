@@ -76,16 +76,15 @@ func (f *Fold) ProposeFor(ctx context.Context, key string, decide func(epoch rec
 // leave ends the wait for p because of why.
 func (f *Fold) leave(p *proposal, why error) error {
 	f.waiters.remove(p)
-	decided := p.leave()
+	if !p.leave() { // and never will be, so that it is through with nothing is no result
+		return why
+	}
 	select {
 	case err := <-p.done: // a result beats the end of the wait
 		return err
 	default:
-	}
-	if decided {
 		return &record.OutcomeUnknownError{Err: why}
 	}
-	return why
 }
 
 // write decides on all, which are of different keys, and writes what they come to.
