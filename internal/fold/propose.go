@@ -81,10 +81,12 @@ func (f *Fold) leave(p *proposal, why error) error {
 	}
 	select {
 	case err := <-p.done: // a result beats the end of the wait
-		return err
+		if err != errLeft { // that is one which was to be made again
+			return err
+		}
 	default:
-		return &record.OutcomeUnknownError{Err: why}
 	}
+	return &record.OutcomeUnknownError{Err: why}
 }
 
 // write decides on all, which are of different keys, and writes what they come to.

@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -9,6 +10,9 @@ import (
 
 // maxTogether is how many decisions are written as one batch at most.
 const maxTogether = 128
+
+// errLeft is what becomes of a decision that nobody waits for any more.
+var errLeft = errors.New("nobody waits for the decision")
 
 // proposal is one decision to be made.
 type proposal struct {
@@ -26,7 +30,7 @@ func (p *proposal) run(epoch record.LeaderEpoch) ([]record.Record, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left {
-		return nil, nil
+		return nil, errLeft
 	}
 	p.decided = true
 	return p.decide(epoch)

@@ -29,4 +29,13 @@ func TestADecisionThatWasLeftBeforeItWasMadeIsNoSuccess(t *testing.T) {
 	p.done <- err
 	require.NoError(t, f.leave(p, context.Canceled), "it was made, and there was nothing to write")
 	require.Equal(t, 1, made)
+
+	p = &proposal{done: make(chan error, 1), decide: p.decide}
+	_, err = p.run(1)
+	require.NoError(t, err)
+	require.True(t, p.leave())
+	_, err = p.run(2) // the first epoch is over
+	p.done <- err
+	require.ErrorIs(t, f.leave(p, context.Canceled), record.ErrOutcomeUnknown)
+	require.Equal(t, 2, made)
 }
