@@ -2,12 +2,14 @@ package torture
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/quorumlog/quorumlog/cluster"
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/producer"
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -164,6 +166,9 @@ var faults = []fault{
 	{"move", 4, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
 		c.move(ctx, m)
 	}},
+	{"grow", 2, costsNothing, func(c *chaos, ctx context.Context, m *machine) {
+		c.grow(ctx, m)
+	}},
 	{leaves, 3, costsTime, func(c *chaos, ctx context.Context, m *machine) {
 		done := make(chan struct{})
 		c.mends = append(c.mends, mend{machine: m, do: func() {}, done: done})
@@ -230,4 +235,56 @@ func (c *chaos) move(ctx context.Context, m *machine) {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	_ = m.node.Load().Reassign(ctx, []cluster.Move{{Partition: tp, To: to}}, nil)
+}
+
+// grows is a topic that nobody writes to until the end, and that gets partitions.
+const grows, grownMost = "grows", 12
+
+// grow has it get one or two more. Whether it has, the end asks again.
+func (c *chaos) grow(ctx context.Context, m *machine) {
+	f := c.fleet
+	if f.partitions >= grownMost {
+		return
+	}
+	f.partitions += 1 + c.rng.IntN(2)
+	c.step("have topic %q grow to %d partitions", grows, f.partitions)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	_, _ = m.node.Load().AddPartitions(ctx, grows, f.partitions)
+}
+
+// grown has every node say again how large the topic is to be, which changes nothing
+// but the first time at most, and writes to each partition through another node.
+func (f *fleet) grown(ctx context.Context) error {
+	var id record.TopicID
+	for i, m := range f.machines {
+		n := m.node.Load()
+		t, err := n.AddPartitions(ctx, grows, f.partitions)
+		if err != nil {
+			return err
+		}
+		if i > 0 && t.ID != id || t.Partitions() != f.partitions {
+			return fmt.Errorf("topic %q is %v with %d partitions for %s, not %v with %d", grows, t.ID, t.Partitions(), m.id, id, f.partitions)
+		}
+		id = t.ID
+	}
+	p, err := producer.New(f.client(0), producer.Config{Partitioner: producer.Manual})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close(ctx) }()
+	for i := range f.partitions {
+		r := record.Record{Topic: grows, Partition: int32(i), Value: []byte("grown")}
+		if _, err := p.Send(ctx, r); err != nil {
+			return err
+		}
+		got, err := f.machines[i%len(f.machines)].node.Load().Fetch(ctx, r.TopicPartition(), 0, 1, record.ReadCommitted)
+		if err != nil {
+			return err
+		}
+		if len(got.Batches) != 1 {
+			return fmt.Errorf("%v has %d batches, not the one that was written", r.TopicPartition(), len(got.Batches))
+		}
+	}
+	return nil
 }

@@ -45,6 +45,8 @@ type fleet struct {
 	story    *story
 	network  network
 	machines machines
+	// partitions is how many the topic that grows was asked to have.
+	partitions int
 	// placed is where the partitions are in the end: ids of machines, sorted.
 	placed map[record.TopicPartition][]string
 }

@@ -76,6 +76,14 @@ func (r *run) run(ctx context.Context) error {
 		}
 	}
 
+	creating, cancel := context.WithTimeout(ctx, r.cfg.Bound)
+	_, err := r.fleet.machines[0].node.Load().CreateTopic(creating, cluster.TopicConfig{Name: grows, Partitions: 1})
+	cancel()
+	if err != nil {
+		return fmt.Errorf("seed %d: create topic %s: %w", r.cfg.Seed, grows, err)
+	}
+	r.fleet.partitions = 1
+
 	var writers, others sync.WaitGroup
 	writing, endWriting := context.WithCancel(ctx)
 	defer writers.Wait()
@@ -155,6 +163,7 @@ func (r *run) verify(ctx context.Context, endWriting, endReading func()) {
 		do   func(ctx context.Context) error
 	}{
 		{"every partition has a leader that every node finds", f.ready},
+		{"the topic that grows has all its partitions", f.grown},
 		{"every node takes records", func(ctx context.Context) error {
 			for i := range f.machines {
 				w := newWriter(int32(writerCount+i), f, r.child())

@@ -331,7 +331,7 @@ func (f *fleet) moving(ctx context.Context) (string, error) {
 
 // topics are those that are written to, and the cluster's own but for the metadata.
 func (f *fleet) topics() []string {
-	names := []string{cluster.OffsetsTopic, cluster.TransactionsTopic}
+	names := []string{cluster.OffsetsTopic, cluster.TransactionsTopic, grows}
 	for _, t := range topics {
 		names = append(names, t.name)
 	}
