@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,6 +49,7 @@ type fleet struct {
 	machines machines
 	// partitions is how many the topic that grows was asked to have.
 	partitions int
+	troubles troubles // of replication
 	// placed is where the partitions are in the end: ids of machines, sorted.
 	placed map[record.TopicPartition][]string
 }
@@ -160,6 +163,28 @@ func injected(err error) bool {
 	return false
 }
 
+// troubles is the last of each kind of trouble that replication had, and when.
+type troubles struct {
+	mu   sync.Mutex
+	last map[string]string // by kind and beginning
+}
+
+func (t *troubles) note(kind, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last == nil {
+		t.last = map[string]string{}
+	}
+	what, _, _ := strings.Cut(text, " error=")
+	t.last[kind+what] = time.Now().Format(time.TimeOnly) + " " + text + "\n"
+}
+
+func (t *troubles) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Values(t.last)), "")
+}
+
 // listener is the slog.Handler of one node. What a node calls an error must be
 // the fault of its disk.
 type listener struct {
@@ -187,6 +212,7 @@ func (l *listener) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(note)
 	for _, noise := range []string{"failed to appendEntries", "failed to heartbeat", "failed to make request", "failed to contact"} {
 		if strings.Contains(r.Message, noise) {
+			l.fleet.troubles.note(r.Message, b.String())
 			return nil
 		}
 	}

@@ -85,7 +85,7 @@ func (f *fleet) statuses() string {
 		cancel()
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, "")
+	return strings.Join(lines, "") + f.troubles.String()
 }
 
 // ready waits until each node reaches every partition's leader.
