@@ -86,16 +86,17 @@ func (n *Node) closeUnplaced() (dirs []string) {
 }
 
 // closeDamaged closes the replicas that have stopped because they met damage, so
-// that they are opened again: then it is mended with what the others have.
+// that they are opened again: then it is mended with what the others have. So are
+// those that need only that.
 func (n *Node) closeDamaged() {
 	for _, p := range n.all() {
 		rep, _, _ := p.state()
 		if rep == nil {
 			continue
 		}
-		if err := rep.Status().Err; errors.Is(err, record.ErrCorrupt) {
+		if err := rep.Status().Err; errors.Is(err, record.ErrCorrupt) || errors.Is(err, replica.ErrReopen) {
 			if closeErr := p.close(); closeErr != nil {
-				n.cfg.Logger.Warn("damaged replica was not closed well", "node", n.cfg.ID, "error", closeErr)
+				n.cfg.Logger.Warn("replica that has stopped was not closed well", "node", n.cfg.ID, "error", closeErr)
 			}
 			p.opened(nil, nil, err)
 		}

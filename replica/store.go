@@ -30,6 +30,7 @@ type store struct {
 
 	mu        sync.Mutex // guards what follows
 	ring      ring
+	cut       bool        // Raft believes in entries that DeleteRange has cut off, until it has stored others
 	ghosts    uint64      // entries up to it, from the log's end on, are answered though they are gone
 	installed bool        // a snapshot was installed; Raft asks once to delete what was before
 	syncing   bool        // syncBehind runs
@@ -140,8 +141,11 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	if err != nil {
 		lost := errors.Is(err, log.ErrSync)
 		s.rep.unstage(start, proposals, lost)
-		if lost {
+		switch {
+		case lost:
 			s.rep.fail(err) // what is on disk is unknown until the log is opened again
+		case s.misled():
+			s.rep.fail(fmt.Errorf("%w: what another leader has cannot take the place of what was cut off: %w", ErrReopen, err))
 		}
 		return err
 	}
@@ -150,7 +154,7 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	for _, l := range logs {
 		s.ring.add(l, applied)
 	}
-	s.ghosts, s.installed = 0, false
+	s.ghosts, s.installed, s.cut = 0, false, false
 	s.mu.Unlock()
 	s.rep.use()
 	if overlap {
@@ -167,7 +171,21 @@ func (s *store) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ring.clear()
-	s.ghosts, s.installed = 0, false
+	s.ghosts, s.installed, s.cut = 0, false, false
+}
+
+// ErrReopen says that a replica has stopped though it and its disk are well: it
+// goes on when it is opened again.
+var ErrReopen = errors.New("the replica must be opened again")
+
+// misled tells whether Raft believes in entries that are not there any more, and
+// that nothing took the place of: hashicorp/raft 1.7.3 (appendEntries) notes where
+// its log ends only when it has stored something. It would refuse all that its
+// leader sends, for ever, and vote and stand for election as one that has them.
+func (s *store) misled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut
 }
 
 // stage turns logs into entries from offset end on, deciding on what is proposed here.
@@ -244,6 +262,7 @@ func (s *store) DeleteRange(min, max uint64) error {
 	}
 	s.mu.Lock()
 	s.ring.cut(min)
+	s.cut = true
 	s.mu.Unlock()
 	s.rep.unstage(s.log.Bounds().End, nil, false)
 	return nil

@@ -49,7 +49,7 @@ type fleet struct {
 	machines machines
 	// partitions is how many the topic that grows was asked to have.
 	partitions int
-	troubles troubles // of replication
+	troubles   troubles // of replication
 	// placed is where the partitions are in the end: ids of machines, sorted.
 	placed map[record.TopicPartition][]string
 }
