@@ -44,7 +44,7 @@ func (h hello) put() []byte {
 
 func getHello(b []byte) (hello, error) {
 	ss, ok := readStrings(b)
-	if !ok || len(ss) < 3 || len(ss)%2 == 0 || slices.ContainsFunc(ss, func(s string) bool { return len(s) > maxName }) {
+	if !ok || len(ss) < 3 || len(ss)%2 == 0 || ss[0] == "" || slices.ContainsFunc(ss, func(s string) bool { return len(s) > maxName }) {
 		return hello{}, fmt.Errorf("%w: a greeting that makes no sense", record.ErrCorrupt)
 	}
 	h := hello{from: ss[0], to: ss[1], addr: ss[2], known: map[string]string{}}
