@@ -43,7 +43,8 @@ type partition struct {
 	retryAt   time.Time
 	lastError error
 
-	queued bool // in Producer.queue
+	queued  bool // in Producer.queue
+	crowded bool // in Producer.crowd
 }
 
 // waiting reports whether something waits to be sent.

@@ -53,6 +53,7 @@ type Producer struct {
 	identErr  error         // why there is none yet
 	renewing  bool          // waits until nothing is in flight anywhere
 	inFlight  int           // batches in flight in all partitions
+	crowd     []*partition  // whose open batches wait for room; see crowded
 	callbacks callbacks
 	quiets    []*flush // waits until nothing is in flight
 

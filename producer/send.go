@@ -36,6 +36,9 @@ func (p *Producer) sendQueued() {
 		if !p.timerAt.IsZero() && !now.Before(p.timerAt) {
 			p.tick(now)
 		}
+		if len(p.queue) == 0 {
+			p.room(0) // those who were looked at last may have had nothing to send
+		}
 		if len(p.queue) == 0 || p.ctx.Err() != nil {
 			return
 		}
@@ -137,9 +140,39 @@ func (p *Producer) sendable(pt *partition, now time.Time) bool {
 	case p.buffer.line.Len() > 0:
 		return true
 	case p.cfg.Linger == 0:
-		return len(pt.inFlight) == 0
+		return len(pt.inFlight) == 0 && !p.crowded(pt)
 	default:
 		return !now.Before(pt.open.lingerUntil)
+	}
+}
+
+// manyInFlight batches in all partitions are enough to keep leaders and disks busy.
+const manyInFlight = 128
+
+// crowded reports whether a batch that is not full should wait because so many
+// others are on their way. With a thousand partitions each would go nearly empty,
+// and what a batch costs, whatever is in it, would leave the sender no time to fill
+// it. pt is looked at again when there is room.
+func (p *Producer) crowded(pt *partition) bool {
+	if p.inFlight < manyInFlight {
+		return false
+	}
+	if !pt.crowded {
+		pt.crowded = true
+		p.crowd = append(p.crowd, pt)
+	}
+	return true
+}
+
+// room notes that n batches are not in flight any more, and has the sender look
+// at as many partitions of the crowd as there is room for. Called with the lock.
+func (p *Producer) room(n int) {
+	p.inFlight -= n
+	for len(p.crowd) > 0 && p.inFlight+len(p.queue) < manyInFlight {
+		pt := p.crowd[0]
+		p.crowd = p.crowd[1:]
+		pt.crowded = false
+		p.mark(pt)
 	}
 }
 

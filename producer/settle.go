@@ -29,7 +29,7 @@ func (p *Producer) answered(b *batch, try int, a record.Appended, err error) {
 	}
 	if err == nil {
 		pt.remove(b)
-		p.inFlight--
+		p.room(1)
 		pt.failures, pt.retryAt, pt.lastError = 0, time.Time{}, nil
 		if b.topic == pt.topic.id {
 			pt.proven = now
@@ -130,7 +130,7 @@ func (p *Producer) settle(pt *partition, now time.Time) {
 		}
 		p.finish(b, record.Appended{}, b.fault(cause))
 	}
-	p.inFlight -= len(pt.inFlight) - len(kept)
+	p.room(len(pt.inFlight) - len(kept))
 	pt.inFlight = kept
 	pt.retries = len(kept)
 	pt.sealed = append(again, pt.sealed...)
