@@ -16,9 +16,11 @@ type cappedFile struct {
 	mu     sync.Mutex // held while a handle is opened again
 	closed bool       // guarded by mu
 
-	// Of the one goroutine that writes.
-	dirty  bool  // there is something to sync; holds a reference to the handle
-	failed error // of the Sync that failed
+	writes  sync.Mutex // guards what follows
+	dirty   bool       // there is something to sync; holds a reference to the handle
+	writing int        // writes under way
+	began   uint64     // writes that have begun
+	failed  error      // of the Sync that failed
 }
 
 // acquire returns the open file and keeps it open until release.
@@ -91,64 +93,75 @@ func (f *cappedFile) Size() (int64, error) {
 	return file.Size()
 }
 
-// change returns the open file for a write, and keeps it open until Sync.
-func (f *cappedFile) change(op string) (File, error) {
-	if f.dirty {
-		return f.h.file, nil
+// change runs a write on the open file, which stays open until a Sync that begins
+// afterwards.
+func (f *cappedFile) change(op string, write func(File) error) error {
+	f.writes.Lock()
+	if !f.dirty {
+		if _, err := f.acquire(op); err != nil {
+			f.writes.Unlock()
+			return err
+		}
+		f.dirty = true
 	}
-	file, err := f.acquire(op)
-	if err != nil {
-		return nil, err
-	}
-	f.dirty = true
-	return file, nil
+	file := f.h.file
+	f.writing++
+	f.began++
+	f.writes.Unlock()
+	err := write(file)
+	f.writes.Lock()
+	f.writing--
+	f.writes.Unlock()
+	return err
 }
 
 // WriteAt implements File.
-func (f *cappedFile) WriteAt(p []byte, off int64) (int, error) {
-	file, err := f.change("write")
-	if err != nil {
-		return 0, err
-	}
-	return file.WriteAt(p, off)
+func (f *cappedFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.change("write", func(file File) (err error) {
+		n, err = file.WriteAt(p, off)
+		return err
+	})
+	return n, err
 }
 
 // WriteVecAt implements File.
-func (f *cappedFile) WriteVecAt(bufs [][]byte, off int64) (int64, error) {
-	file, err := f.change("write")
-	if err != nil {
-		return 0, err
-	}
-	return file.WriteVecAt(bufs, off)
+func (f *cappedFile) WriteVecAt(bufs [][]byte, off int64) (n int64, err error) {
+	err = f.change("write", func(file File) (err error) {
+		n, err = file.WriteVecAt(bufs, off)
+		return err
+	})
+	return n, err
 }
 
 // Truncate implements File.
 func (f *cappedFile) Truncate(size int64) error {
-	file, err := f.change("truncate")
-	if err != nil {
-		return err
-	}
-	return file.Truncate(size)
+	return f.change("truncate", func(file File) error { return file.Truncate(size) })
 }
 
-// Sync implements File.
+// Sync implements File. What is written beside it has to be synced once more.
 func (f *cappedFile) Sync() error {
-	if f.failed != nil {
-		return f.failed
+	f.writes.Lock()
+	failed, began, quiet := f.failed, f.began, f.writing == 0
+	f.writes.Unlock()
+	if failed != nil {
+		return failed
 	}
 	file, err := f.acquire("sync")
 	if err != nil {
 		return err
 	}
 	defer f.release()
-	if f.failed = file.Sync(); f.failed != nil {
-		return f.failed
-	}
-	if f.dirty {
+	err = file.Sync()
+	f.writes.Lock()
+	defer f.writes.Unlock()
+	switch {
+	case err != nil:
+		f.failed = err
+	case f.dirty && quiet && f.began == began:
 		f.dirty = false
 		f.release()
 	}
-	return nil
+	return err
 }
 
 // Close implements File. Calls under way end as they do below.

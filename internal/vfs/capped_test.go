@@ -36,6 +36,7 @@ type machine struct {
 	open, atMost atomic.Int64
 	mu           sync.Mutex
 	failSync     error
+	beside       func() // runs while a Sync does
 }
 
 func newMachine(t *testing.T, fsys vfs.FS) *machine {
@@ -117,7 +118,11 @@ func (f *machineFile) Sync() error {
 	if f.m.failSync != nil {
 		return f.m.failSync
 	}
-	return f.File.Sync()
+	err := f.File.Sync()
+	if f.m.beside != nil {
+		f.m.beside()
+	}
+	return err
 }
 
 // createSynced makes a file whose handle may be closed to make room.
@@ -230,6 +235,27 @@ func TestAHandleWithSomethingToSyncIsKept(t *testing.T) {
 			require.EqualValues(t, 2, m.open.Load(), "back at the limit once all is synced")
 		})
 	}
+}
+
+func TestAHandleWrittenToWhileItIsSyncedIsKept(t *testing.T) {
+	m := newMachine(t, vfs.NewMem())
+	c := vfs.NewCapped(m, 1)
+	f := create(t, c, "a", "first")
+	m.beside = func() {
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			_, err := f.WriteAt([]byte("later"), 0)
+			require.NoError(t, err)
+		})
+		writer.Wait()
+	}
+	require.NoError(t, f.Sync())
+	m.beside = nil
+	other := createSynced(t, c, "other", "")
+	m.opened = nil
+	require.NoError(t, f.Sync())
+	require.Empty(t, m.opened, "the first sync did not see what was written beside it")
+	require.NoError(t, errors.Join(f.Close(), other.Close()))
 }
 
 func TestAFailedSyncIsRememberedAndKeepsTheHandle(t *testing.T) {

@@ -33,8 +33,9 @@ type FS interface {
 	Lock(name, owner string) (io.Closer, error)
 }
 
-// File is an open file. ReadAt may run beside anything; the rest belongs to one
-// goroutine at a time. What was written is durable after Sync.
+// File is an open file. ReadAt may run beside anything, and one Sync beside writes;
+// the rest belongs to one goroutine at a time. What was written before a Sync began
+// is durable after it.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
