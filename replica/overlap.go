@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hashicorp/raft"
 
@@ -32,27 +33,16 @@ func (s *store) mayOverlap(logs []*raft.Log) bool {
 	if s.rep.cfg.Flush != log.FlushEach {
 		return false
 	}
-	if logs[0].Term != s.log.Bounds().LastTerm {
+	changes := slices.ContainsFunc(logs, func(l *raft.Log) bool { return l.Type == raft.LogConfiguration })
+	if changes || logs[0].Term != s.log.Bounds().LastTerm {
 		s.alone = true
+		return false
 	}
-	for _, l := range logs {
-		if l.Type == raft.LogConfiguration {
-			s.alone = true
-			return false
-		}
-	}
-	e := s.rep.raft()
-	if logs[0].Term != s.log.Bounds().LastTerm || e == nil || e.State() != raft.Leader {
+	if e := s.rep.raft(); e == nil || e.State() != raft.Leader {
 		return false
 	}
 	if s.alone { // Raft takes a new membership for valid when it is stored
-		voters := 0
-		for _, server := range e.GetConfiguration().Configuration().Servers {
-			if server.Suffrage == raft.Voter {
-				voters++
-			}
-		}
-		s.alone = voters < 2
+		s.alone = len(s.rep.Members().Voters) < 2
 	}
 	return !s.alone
 }
