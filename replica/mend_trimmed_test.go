@@ -28,11 +28,11 @@ func trimmedWhileDown(t *testing.T, segmentOfB int64, covered bool) (c *trio, at
 		c.segment = small
 	}
 	h := c.leader()
-	for i := range 60 { // each is a write of its own, so that damage does not look like a torn one
+	for i := range 60 { // each is a write of its own on every disk, so that damage does not look like a torn one
 		c.produce(h, i, 1)
-	}
-	for _, node := range c.nodes {
-		c.eventually("all have it", c.holds(node, 60))
+		for _, node := range c.nodes {
+			c.eventually("all have it", c.holds(node, record.Offset(i+1)))
+		}
 	}
 	b := c.live["b"]
 	for i := range 60 {
