@@ -198,20 +198,16 @@ func (n *Node) answerControl(ctx context.Context, req request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	var s replica.Status
 	var a answer
 	switch req.Op {
-	case opGroup, opTransaction, opTransactionOpen, opTransactionMark, opHalf: // often asked, and nobody wants to know
-	default:
-		s = rep.Status()
-		a = answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, Stable: s.LastStableOffset, High: s.HighWatermark, End: s.EndOffset}
-	}
-	switch req.Op {
 	case opReady:
+		a.Leader = n.cfg.ID
 	case opStatus:
-		a.Replicas = s.Replicas
-		a.StableAge = oldest(rep.OpenTransactions(), time.Now())
+		s := rep.Status()
+		a = answer{Leader: n.cfg.ID, Epoch: s.Epoch, Start: s.StartOffset, Stable: s.LastStableOffset, High: s.HighWatermark, End: s.EndOffset,
+			Replicas: s.Replicas, StableAge: oldest(rep.OpenTransactions(), time.Now())}
 	case opOffsets:
+		a.Start = rep.Status().StartOffset // first, so that it lies not above the end
 		if a.Epoch, a.High, err = rep.ReadIndex(ctx); err == nil {
 			a.Stable = min(a.High, rep.Status().LastStableOffset)
 		}
