@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/quorumlog/quorumlog/record"
 )
 
@@ -114,13 +112,7 @@ func (p *progress) match(node string) uint64 {
 
 // followers returns the other voters.
 func (r *Replica) followers() []string {
-	var nodes []string
-	for _, s := range r.raft().GetConfiguration().Configuration().Servers {
-		if node := string(s.ID); node != r.cfg.Node && s.Suffrage == raft.Voter {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes
+	return slices.DeleteFunc(r.Members().Voters, func(node string) bool { return node == r.cfg.Node })
 }
 
 // insync returns the followers that are in sync now. The leader asks. Those that

@@ -351,7 +351,7 @@ func (r *Replica) Close() error {
 			if r.unsaved.Load() > 0 {
 				r.checkpoint() // before the transfer, during which Raft makes none
 			}
-			if r.leads() && len(r.raft().GetConfiguration().Configuration().Servers) > 1 {
+			if r.leads() && !r.alone() {
 				_ = r.raft().answers().wait(r.raft().LeadershipTransfer()) // if nobody can take over, an election will
 			}
 		}

@@ -96,7 +96,7 @@ func (r *Replica) putToSleep() {
 	}
 	defer r.turning.Unlock()
 	e := r.raft()
-	n := r.newNap(e, r.cfg.Node, e.CurrentTerm())
+	n := r.newNap(r.cfg.Node, e.CurrentTerm())
 	if r.nap.Load() != nil || e.State() != raft.Leader || !r.atEnd(e, n.last) || !r.freeze() {
 		return
 	}
@@ -125,15 +125,10 @@ func (r *Replica) putToSleep() {
 }
 
 // newNap describes the sleep that could begin now.
-func (r *Replica) newNap(e *engine, leader string, term uint64) *nap {
-	n := &nap{leader: leader, epoch: record.LeaderEpoch(term), since: time.Now()}
+func (r *Replica) newNap(leader string, term uint64) *nap {
+	m := r.Members()
+	n := &nap{leader: leader, epoch: record.LeaderEpoch(term), nodes: slices.Concat(m.Voters, m.Learners), voters: m.Voters, since: time.Now()}
 	n.last, _ = r.store.LastIndex() // it never fails
-	for _, s := range e.GetConfiguration().Configuration().Servers {
-		n.nodes = append(n.nodes, string(s.ID))
-		if s.Suffrage == raft.Voter {
-			n.voters = append(n.voters, string(s.ID))
-		}
-	}
 	// As Raft does: by chance, so that not all stand for election at once.
 	n.limit = r.cfg.ElectionTimeout + rand.N(r.cfg.ElectionTimeout)
 	h := fnv.New64a()
@@ -240,7 +235,7 @@ func (r *Replica) followToSleep(leader string, epoch record.LeaderEpoch, last, t
 	if !r.freeze() {
 		return false
 	}
-	if !r.lieDown(e, r.newNap(e, leader, uint64(epoch))) {
+	if !r.lieDown(e, r.newNap(leader, uint64(epoch))) {
 		r.thaw()
 		return false
 	}

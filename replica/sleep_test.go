@@ -194,7 +194,7 @@ func TestAReplicaThatSleepsAloneWakesUp(t *testing.T) {
 				r.want(choreCheckpoint)
 				r.mu.Unlock()
 			}
-			n := lead.newNap(lead.raft(), lead.cfg.Node, lead.raft().CurrentTerm())
+			n := lead.newNap(lead.cfg.Node, lead.raft().CurrentTerm())
 			if lead.ask(ctx, n, opSleep, lead.store.log.Bounds().LastTerm, 1, []string{h.cfg.Node}) {
 				return h
 			}
