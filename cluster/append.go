@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"math"
 	"time"
 
 	"github.com/quorumlog/quorumlog/record"
@@ -97,21 +97,16 @@ func (n *Node) appendAt(ctx context.Context, p *partition, node string, b record
 func (n *Node) whileLeading(ctx context.Context, p *partition, node string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	end, look := time.Now().Add(n.appendTimeout), n.cfg.ElectionTimeout/2
-	var mu sync.Mutex // guards timer, which looks at it may need before it is there
 	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(look, func() {
-		if hint, _ := p.leader(); hint.node != "" && hint.node != node || time.Now().After(end) {
+	timer = time.AfterFunc(math.MaxInt64, func() {
+		hint, _ := p.leader()
+		if moved := hint.node != "" && hint.node != node; moved || time.Now().After(end) || ctx.Err() != nil {
 			cancel()
 			return
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if ctx.Err() == nil {
-			timer.Reset(look)
-		}
+		timer.Reset(look)
 	})
+	timer.Reset(look) // only now, as it resets itself
 	return ctx, func() { cancel(); timer.Stop() }
 }
 
