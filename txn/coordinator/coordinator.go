@@ -33,7 +33,7 @@ type Config struct {
 	// Partition is the one of __transaction_state that holds the transactions.
 	Partition    fold.Partition
 	Participants Participants
-	// NewProducerID returns an id that nobody has had.
+	// NewProducerID returns an id that nobody has had. Some are never used.
 	NewProducerID func(ctx context.Context) (record.ProducerID, error)
 	// Changed returns a channel that is closed at the next change of leader.
 	Changed func() <-chan struct{}
@@ -66,7 +66,6 @@ type Coordinator struct {
 	closed    bool
 	finishing map[string]*finisher // by id
 	complete  map[string]*verdict  // by id: that everybody has, until it is written down; see deliver
-	spare     []record.ProducerID  // taken and not used
 	armed     time.Time            // when to look for deadlines, zero for never
 	rearm     chan struct{}        // capacity 1: armed is earlier now
 }
@@ -149,7 +148,6 @@ func (c *Coordinator) Do(ctx context.Context, id string, req Request) (Response,
 // reach the participants; nil if none was.
 func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answer Response, v *verdict, err error) {
 	fresh := record.NoProducerID
-	defer func() { c.giveBack(fresh) }()
 	for {
 		var epoch record.LeaderEpoch // in which it was decided
 		wrote := false
@@ -170,7 +168,7 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 		})
 		switch {
 		case errors.Is(err, errNeedID):
-			if fresh, err = c.producerID(ctx); err != nil {
+			if fresh, err = c.cfg.NewProducerID(ctx); err != nil {
 				return Response{}, nil, err
 			}
 			continue
@@ -187,35 +185,8 @@ func (c *Coordinator) propose(ctx context.Context, id string, req Request) (answ
 				continue
 			}
 		}
-		break
+		return answer, v, err
 	}
-	if fresh >= 0 && (err == nil && answer.Producer == fresh || errors.Is(err, record.ErrOutcomeUnknown)) {
-		fresh = record.NoProducerID // used, or may be
-	}
-	return answer, v, err
-}
-
-// producerID returns an unused one.
-func (c *Coordinator) producerID(ctx context.Context) (record.ProducerID, error) {
-	c.mu.Lock()
-	if n := len(c.spare); n > 0 {
-		id := c.spare[n-1]
-		c.spare = c.spare[:n-1]
-		c.mu.Unlock()
-		return id, nil
-	}
-	c.mu.Unlock()
-	return c.cfg.NewProducerID(ctx)
-}
-
-// giveBack keeps an id that was not used for the next who needs one.
-func (c *Coordinator) giveBack(id record.ProducerID) {
-	if id < 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.spare = append(c.spare, id)
 }
 
 // open lets the transaction write to the partitions of an add.

@@ -175,25 +175,19 @@ func (c *Coordinator) carryOnce(id string) (done bool, err error) {
 // completed writes down that everybody has the verdict.
 func (c *Coordinator) completed(id string, who Response) error {
 	fresh := record.NoProducerID
-	defer func() { c.giveBack(fresh) }()
 	for {
-		used := false
 		err := c.fold.ProposeFor(c.life, id, func(record.LeaderEpoch) ([]record.Record, error) {
 			now := time.Now()
 			next, err := c.state.complete(id, who, fresh, now)
 			if err != nil || next == nil {
 				return nil, err
 			}
-			used = next.Producer == fresh
 			return []record.Record{encode(now, id, next)}, nil
 		})
 		if !errors.Is(err, errNeedID) {
-			if used && (err == nil || errors.Is(err, record.ErrOutcomeUnknown)) {
-				fresh = record.NoProducerID
-			}
 			return err
 		}
-		if fresh, err = c.producerID(c.life); err != nil {
+		if fresh, err = c.cfg.NewProducerID(c.life); err != nil {
 			return err
 		}
 	}

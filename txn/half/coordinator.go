@@ -19,7 +19,7 @@ type Config struct {
 	// Append appends a batch to a partition, wherever that is led, and waits until a
 	// quorum holds it. It tries once.
 	Append func(ctx context.Context, tp record.TopicPartition, b record.Batch) error
-	// NewProducerID returns an id that nobody has had.
+	// NewProducerID returns an id that nobody has had. Some are never used.
 	NewProducerID func(ctx context.Context) (record.ProducerID, error)
 	// Changed returns a channel that is closed at the next change of leader.
 	Changed func() <-chan struct{}
@@ -42,9 +42,6 @@ type Coordinator struct {
 	end  context.CancelFunc
 	wg   sync.WaitGroup
 	work chan struct{} // capacity 1: something may be committed
-
-	mu    sync.Mutex
-	spare []record.ProducerID // taken and not used
 }
 
 const (
@@ -112,48 +109,22 @@ func (c *Coordinator) Do(ctx context.Context, group string, req Request) (answer
 func (c *Coordinator) propose(ctx context.Context, make func(d *decision) error) error {
 	var fresh []record.ProducerID
 	for {
-		left := fresh
 		err := c.fold.Propose(ctx, func(record.LeaderEpoch) ([]record.Record, error) {
 			d := c.state.decision("", time.Now(), fresh)
 			if err := make(d); err != nil {
 				return nil, err
 			}
-			left = d.fresh
 			return d.records, nil
 		})
-		if errors.Is(err, errNeedID) {
-			var id record.ProducerID
-			if id, err = c.producerID(ctx); err == nil {
-				fresh = append(fresh, id)
-				continue
-			}
+		if !errors.Is(err, errNeedID) {
+			return err
 		}
-		switch {
-		case err == nil:
-			c.giveBack(left)
-		case !errors.Is(err, record.ErrOutcomeUnknown):
-			c.giveBack(fresh)
+		id, err := c.cfg.NewProducerID(ctx)
+		if err != nil {
+			return err
 		}
-		return err
+		fresh = append(fresh, id)
 	}
-}
-
-func (c *Coordinator) producerID(ctx context.Context) (record.ProducerID, error) {
-	c.mu.Lock()
-	if n := len(c.spare); n > 0 {
-		id := c.spare[n-1]
-		c.spare = c.spare[:n-1]
-		c.mu.Unlock()
-		return id, nil
-	}
-	c.mu.Unlock()
-	return c.cfg.NewProducerID(ctx)
-}
-
-func (c *Coordinator) giveBack(ids []record.ProducerID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.spare = append(c.spare, ids...)
 }
 
 // look has the deliverer look for committed messages.
