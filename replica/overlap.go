@@ -38,7 +38,7 @@ func (s *store) mayOverlap(logs []*raft.Log) bool {
 		s.alone = true
 		return false
 	}
-	if e := s.rep.raft(); e == nil || e.State() != raft.Leader {
+	if !s.leads() {
 		return false
 	}
 	if s.alone { // Raft takes a new membership for valid when it is stored

@@ -91,7 +91,7 @@ func TestPitfallTheRingIsBoundedInBytes(t *testing.T) {
 	}
 	r := &rings[0]
 	add := func(r *ring, index uint64, size int, applied uint64) {
-		r.add(&raft.Log{Index: index, Data: make([]byte, size)}, applied)
+		r.add(&raft.Log{Index: index, Data: make([]byte, size)}, applied, true)
 		held := 0
 		for i := range r.logs {
 			held += len(r.logs[i].Data) + ringEntryBytes
@@ -113,7 +113,7 @@ func TestPitfallTheRingIsBoundedInBytes(t *testing.T) {
 	for range 2 * ringBytes / ringEntryBytes / 10 { // entries without data count, too
 		for range 10 {
 			index++
-			r.add(&raft.Log{Index: index}, index-1)
+			r.add(&raft.Log{Index: index}, index-1, true)
 		}
 		require.LessOrEqual(t, r.oldBytes, ringBytes)
 	}
@@ -132,20 +132,34 @@ func TestPitfallTheRingIsBoundedInBytes(t *testing.T) {
 func TestTheRingKeepsWhatIsNotAppliedAndTheTwoNewest(t *testing.T) {
 	var r ring
 	for i := range uint64(20) {
-		r.add(&raft.Log{Index: 1 + i, Data: make([]byte, 2<<20)}, 4)
+		r.add(&raft.Log{Index: 1 + i, Data: make([]byte, 2<<20)}, 4, true)
 	}
 	_, ok := r.get(1)
 	require.False(t, ok)
 	_, ok = r.get(5)
 	require.True(t, ok, "the state machine will ask for it")
 	for i := range uint64(20) { // nothing is ever applied
-		r.add(&raft.Log{Index: 21 + i, Data: make([]byte, 8<<20)}, 4)
+		r.add(&raft.Log{Index: 21 + i, Data: make([]byte, 8<<20)}, 4, true)
 		require.LessOrEqual(t, r.bytes, maxQueueBytes+ringBytes)
 	}
 	for i := range uint64(3) {
-		r.add(&raft.Log{Index: 41 + i, Data: make([]byte, 40<<20)}, 41+i)
+		r.add(&raft.Log{Index: 41 + i, Data: make([]byte, 40<<20)}, 41+i, true)
 	}
 	require.Len(t, r.logs, 2, "the last one and the one before, whose term is asked for")
+}
+
+func TestAFollowersRingKeepsOfWhatIsAppliedTheTwoNewest(t *testing.T) {
+	var r ring
+	for i := range uint64(20) { // as the leader
+		r.add(&raft.Log{Index: 1 + i}, min(i, 10), true)
+	}
+	require.Len(t, r.logs, 20)
+	r.add(&raft.Log{Index: 21}, 18, false)
+	require.Len(t, r.logs, 3, "19, 20 and 21 are not applied")
+	_, ok := r.get(19)
+	require.True(t, ok, "the state machine will ask for it")
+	r.add(&raft.Log{Index: 22}, 22, false)
+	require.Len(t, r.logs, 2)
 }
 
 // TestPitfallRaftIsNeverRecoveredNorRestored: the one deletes the log, the other

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// ringBytes bounds what one replica keeps in memory of its newest entries that
-	// are applied, nodeRingBytes what all those of a node keep together that have any.
+	// ringBytes bounds what a leader keeps in memory of its newest entries that are
+	// applied, nodeRingBytes what all those of a node keep together that have any.
 	// It is what a follower may be behind and still be served without reading the file.
 	ringBytes     = 8 << 20
 	nodeRingBytes = 64 << 20
@@ -46,10 +46,11 @@ type ring struct {
 
 func sizeInRing(l *raft.Log) int { return len(l.Data) + ringEntryBytes }
 
-// add takes the next entry in. Of the entries up to applied it keeps what its share
-// allows, of the others, which the state machine will ask for, all up to
-// maxQueueBytes. Two stay in any case: Raft looks at the one before the one it sends.
-func (r *ring) add(l *raft.Log, applied uint64) {
+// add takes the next entry in. Of the entries up to applied a leader keeps what its
+// share allows, others none, as nobody asks them for any; of those that are not
+// applied, which the state machine will ask for, all up to maxQueueBytes. Two stay in
+// any case: Raft looks at the one before the one it sends.
+func (r *ring) add(l *raft.Log, applied uint64, leads bool) {
 	if len(r.logs) == 0 {
 		r.share.add(1)
 	}
@@ -59,7 +60,10 @@ func (r *ring) add(l *raft.Log, applied uint64) {
 		r.oldBytes += sizeInRing(&r.logs[r.old])
 		r.old++
 	}
-	limit := r.share.bytes()
+	limit := 0
+	if leads {
+		limit = r.share.bytes()
+	}
 	for len(r.logs) > 2 && (r.oldBytes > limit || r.bytes > maxQueueBytes+limit) {
 		r.drop()
 	}

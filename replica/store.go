@@ -149,10 +149,10 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 		}
 		return err
 	}
-	applied := s.rep.applied.Load()
+	applied, leads := s.rep.applied.Load(), s.leads()
 	s.mu.Lock()
 	for _, l := range logs {
-		s.ring.add(l, applied)
+		s.ring.add(l, applied, leads)
 	}
 	s.ghosts, s.installed, s.cut = 0, false, false
 	s.mu.Unlock()
@@ -163,6 +163,12 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 		s.rep.stored(proposals)
 	}
 	return nil
+}
+
+// leads tells whether Raft stores as the leader.
+func (s *store) leads() bool {
+	e := s.rep.raft()
+	return e != nil && e.State() == raft.Leader
 }
 
 // rest forgets what only Raft needs, while there is none.
