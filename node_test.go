@@ -38,7 +38,7 @@ func openThree(t *testing.T) (map[string]*quorumlog.Node, *quorumlog.Network) {
 	peers := map[string]string{"a": "", "b": "", "c": ""}
 	nodes := map[string]*quorumlog.Node{}
 	for id := range peers {
-		nodes[id] = openNode(t, filepath.Join(dir, id), quorumlog.Config{ID: id, Network: nw, Peers: peers, ElectionTimeout: 200 * time.Millisecond})
+		nodes[id] = openNode(t, filepath.Join(dir, id), quorumlog.Config{ID: id, Network: nw, Peers: peers, ElectionTimeout: 500 * time.Millisecond})
 	}
 	return nodes, nw
 }

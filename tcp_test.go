@@ -70,7 +70,7 @@ func newMachine(t *testing.T, id string) *machine {
 	t.Helper()
 	front := newRelay(t)
 	return &machine{in: []*relay.Relay{front}, dir: t.TempDir(), cfg: quorumlog.Config{
-		ID: id, Listen: "127.0.0.1:0", Peers: map[string]string{id: front.Addr()}, ElectionTimeout: 300 * time.Millisecond,
+		ID: id, Listen: "127.0.0.1:0", Peers: map[string]string{id: front.Addr()}, ElectionTimeout: 500 * time.Millisecond,
 	}}
 }
 

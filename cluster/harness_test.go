@@ -22,7 +22,7 @@ import (
 const calm = time.Second
 
 // quickElections is for tests that lose a leader.
-func quickElections(cfg *Config) { cfg.ElectionTimeout = 200 * time.Millisecond }
+func quickElections(cfg *Config) { cfg.ElectionTimeout = 300 * time.Millisecond }
 
 // machine is what outlives a node's process: its disk and its place in the network.
 type machine struct {

@@ -129,7 +129,7 @@ func TestWhatAnAcknowledgedRecordSurvives(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/%v/%v", tc.failure, tc.acks, tc.flush), func(t *testing.T) {
 			t.Parallel()
-			c := startTrio(t, &trio{flush: tc.flush, timeout: 150 * time.Millisecond, lag: time.Minute}, "a", "b", "c")
+			c := startTrio(t, &trio{flush: tc.flush, timeout: 300 * time.Millisecond, lag: time.Minute}, "a", "b", "c")
 			h := c.leader()
 			c.produce(h, 0, 1)
 			for _, node := range c.nodes {

@@ -112,7 +112,7 @@ func (c *trio) cutOneWay(node string, speaking bool) {
 // TestQuickChangesOfLeadershipKeepOrderAndLoseNothing: five batches are in flight
 // while leadership moves again and again.
 func TestQuickChangesOfLeadershipKeepOrderAndLoseNothing(t *testing.T) {
-	c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 	stop := make(chan struct{})
 	moved := make(chan int, 1)
 	go func() {
@@ -185,7 +185,7 @@ func TestALeaderMayDieAtEveryStepOfAWrite(t *testing.T) {
 			t.Run(fmt.Sprintf("rest %d, at the %s's", rest, whose), func(t *testing.T) {
 				t.Parallel()
 				for step := 1; ; step++ {
-					if c := startTrio(t, &trio{timeout: 100 * time.Millisecond}, "a", "b", "c"); !c.dieAtStep(step, whose, rest) {
+					if c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c"); !c.dieAtStep(step, whose, rest) {
 						require.Greater(t, step, 2)
 						return
 					}

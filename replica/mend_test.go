@@ -148,7 +148,7 @@ func TestDamageThatIsMetWhileOpeningIsMended(t *testing.T) {
 // TestDamageInWhatWasNeverCommittedIsCutOff has a leader write what nobody else
 // gets, and damages that.
 func TestDamageInWhatWasNeverCommittedIsCutOff(t *testing.T) {
-	c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 	h := c.ledBy("a")
 	c.produce(h, 0, 3)
 	c.net.Isolate("a")

@@ -43,7 +43,7 @@ func TestADeposedLeaderGivesNoReadIndex(t *testing.T) {
 // TestANewLeaderGivesAReadIndexOnlyWhenItKnowsAll: every answer of a leader that
 // has just been elected includes what the one before it acknowledged.
 func TestANewLeaderGivesAReadIndexOnlyWhenItKnowsAll(t *testing.T) {
-	c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 	for i := range 5 {
 		h := c.leader()
 		c.produce(h, 3*i, 3)

@@ -281,7 +281,7 @@ func TestSleepRacesWithEverythingElse(t *testing.T) {
 	}
 	t.Log("QUORUMLOG_SEED =", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	c := startTrio(t, &trio{sleep: time.Millisecond, timeout: 100 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{sleep: time.Millisecond, timeout: 300 * time.Millisecond}, "a", "b", "c")
 	var naps, written int
 	// one writes the next record, at whichever node leads, until it is acknowledged.
 	one := func() {

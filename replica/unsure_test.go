@@ -66,7 +66,7 @@ func TestAReplicaThatForgotDoesNotHelpToLoseWhatWasCommitted(t *testing.T) {
 	for _, flush := range []log.FlushPolicy{log.FlushNever, log.FlushEvery(time.Hour)} {
 		t.Run(fmt.Sprint(flush), func(t *testing.T) {
 			t.Parallel()
-			c := startTrio(t, &trio{flush: flush, timeout: 150 * time.Millisecond, lag: time.Minute}, "a", "b", "c", "d", "e")
+			c := startTrio(t, &trio{flush: flush, timeout: 300 * time.Millisecond, lag: time.Minute}, "a", "b", "c", "d", "e")
 			h := c.ledBy("a")
 			c.produce(h, 0, 1)
 			for _, node := range c.nodes {
@@ -106,7 +106,7 @@ func TestAReplicaThatForgotDoesNotHelpToLoseWhatWasCommitted(t *testing.T) {
 // have lost something on each node: all say what they have left, and the one with
 // most leads.
 func TestAClusterThatLostPowerEverywhereComesBack(t *testing.T) {
-	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 300 * time.Millisecond}, "a", "b", "c")
 	c.produce(c.leader(), 0, 5)
 	for _, node := range c.nodes {
 		c.eventually("all have it", c.holds(node, 5))
@@ -130,7 +130,7 @@ func TestAClusterThatLostPowerEverywhereComesBack(t *testing.T) {
 // TestALogThatCouldNotBeSyncedIsNotClosedInPeace: closing it says nothing about what
 // its disk holds.
 func TestALogThatCouldNotBeSyncedIsNotClosedInPeace(t *testing.T) {
-	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 300 * time.Millisecond}, "a", "b", "c")
 	c.produce(c.leader(), 0, 5)
 	c.eventually("it has all", c.holds("b", 5))
 	require.NoError(t, c.live["b"].store.log.Sync())
@@ -152,7 +152,7 @@ func TestALogThatCouldNotBeSyncedIsNotClosedInPeace(t *testing.T) {
 }
 
 func TestTheEndOfAProcessForgetsNothing(t *testing.T) {
-	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{flush: log.FlushNever, timeout: 300 * time.Millisecond}, "a", "b", "c")
 	c.produce(c.leader(), 0, 5)
 	for _, node := range c.nodes {
 		c.eventually("all have it", c.holds(node, 5))
@@ -168,7 +168,7 @@ func TestTheEndOfAProcessForgetsNothing(t *testing.T) {
 // TestAReplicaWithANewDiskDoesNotHelpToLoseWhatWasCommitted replaces the disk and
 // the votes of one of two replicas that have a record, while the other is away.
 func TestAReplicaWithANewDiskDoesNotHelpToLoseWhatWasCommitted(t *testing.T) {
-	c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 	h := c.ledBy("a")
 	c.produce(h, 0, 1)
 	for _, node := range c.nodes {
@@ -196,7 +196,7 @@ func TestAReplicaWithANewDiskDoesNotHelpToLoseWhatWasCommitted(t *testing.T) {
 // TestAReplicaWithoutItsDirectoryIsFilledAndDoesNotVoteBefore deletes the log and
 // leaves the votes.
 func TestAReplicaWithoutItsDirectoryIsFilledAndDoesNotVoteBefore(t *testing.T) {
-	c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 	c.produce(c.leader(), 0, 3)
 	for _, node := range c.nodes {
 		c.eventually("all have it", c.holds(node, 3))
@@ -220,7 +220,7 @@ func TestAllReplicasComeBackInAnyOrder(t *testing.T) {
 	for _, trouble := range []string{"none", "empty", "damage"} {
 		t.Run(trouble, func(t *testing.T) {
 			t.Parallel()
-			c := startTrio(t, &trio{timeout: 150 * time.Millisecond}, "a", "b", "c")
+			c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 			written := 0
 			for _, order := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} {
 				c.produce(c.leader(), written, 3)
