@@ -193,7 +193,7 @@ func (c *Client) begin(ctx context.Context) (*Tx, error) {
 		}
 		c.who = &who
 	}
-	tx := &Tx{client: c, ctx: ctx, who: *c.who}
+	tx := newTx(ctx, c, *c.who)
 	c.members.begin(tx)
 	if err := c.producer.Begin(c.who.Producer, c.who.Epoch); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quorumlog/quorumlog/consumer"
 	"github.com/quorumlog/quorumlog/consumer/group"
@@ -22,35 +23,48 @@ type Tx struct {
 	ctx    context.Context // of Begin
 	who    coordinator.Response
 
-	mu     sync.Mutex
-	over   bool
-	failed error                  // the first failure: it can only be aborted
-	ended  []func(committed bool) // who wants to know how it ends
+	sent func(producer.Result, error) // for all records of Send
+
+	over   atomic.Bool
+	failed atomic.Pointer[error] // the first failure: it can only be aborted
+
+	mu    sync.Mutex
+	ended []func(committed bool) // who wants to know how it ends
+}
+
+func newTx(ctx context.Context, c *Client, who coordinator.Response) *Tx {
+	tx := &Tx{client: c, ctx: ctx, who: who}
+	tx.sent = func(_ producer.Result, err error) {
+		if err != nil {
+			tx.fail(err)
+		}
+	}
+	return tx
 }
 
 // Send adds a record, to the partition its key says. It returns when the record is
 // in the producer's buffer; a failure later on fails the transaction, and all calls
 // from then on.
 func (tx *Tx) Send(r record.Record) error {
-	return tx.SendAsync(r, func(producer.Result, error) {})
+	return tx.send(r, tx.sent)
 }
 
 // SendAsync is Send that tells where the record is: done is called, as that of
 // producer.Producer.SendAsync, before Commit returns, unless SendAsync has failed
 // at once.
 func (tx *Tx) SendAsync(r record.Record, done func(producer.Result, error)) error {
+	return tx.send(r, func(res producer.Result, err error) {
+		tx.sent(res, err)
+		done(res, err)
+	})
+}
+
+func (tx *Tx) send(r record.Record, done func(producer.Result, error)) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
-	tx.client.producer.SendAsync(tx.ctx, r, func(res producer.Result, err error) {
-		if err != nil {
-			tx.fail(err)
-		}
-		done(res, err)
-	})
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	return tx.failed
+	tx.client.producer.SendAsync(tx.ctx, r, done)
+	return tx.failure()
 }
 
 // Consumed makes the offset behind b, a batch that g's Poll returned, part of the
@@ -111,31 +125,27 @@ func (tx *Tx) notConsumed(name string, err error) error {
 
 // usable returns why the transaction takes nothing any more, or nil.
 func (tx *Tx) usable() error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.over {
+	if tx.over.Load() {
 		return errOver
 	}
-	return tx.failed
+	return tx.failure()
 }
 
 // fail keeps the first failure.
-func (tx *Tx) fail(err error) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.failed == nil {
-		tx.failed = err
+func (tx *Tx) fail(err error) { tx.failed.CompareAndSwap(nil, &err) }
+
+func (tx *Tx) failure() error {
+	if err := tx.failed.Load(); err != nil {
+		return *err
 	}
+	return nil
 }
 
 // close takes the right to end the transaction.
 func (tx *Tx) close() error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.over {
+	if !tx.over.CompareAndSwap(false, true) {
 		return errOver
 	}
-	tx.over = true
 	return nil
 }
 
@@ -148,11 +158,9 @@ func (tx *Tx) Commit(ctx context.Context) error {
 		return err
 	}
 	err := tx.client.producer.End(ctx)
-	tx.mu.Lock()
-	if tx.failed != nil {
-		err = tx.failed
+	if failed := tx.failure(); failed != nil {
+		err = failed
 	}
-	tx.mu.Unlock()
 	if err != nil {
 		return tx.settle(ctx, false, err)
 	}
