@@ -222,7 +222,7 @@ func (r *Replica) resume(s state) error {
 		if err := r.store.install(s); err != nil {
 			return err
 		}
-		r.store.ghosts, r.store.installed = 0, false // Raft knows of nothing yet
+		r.store.gone, r.store.installed = 0, false // Raft knows of nothing yet
 	}
 	if b := r.store.log.Bounds(); s.entry >= uint64(b.Next) || s.entry+1 < uint64(b.First) || s.high > b.End {
 		return fmt.Errorf("it is at entry %d, the log holds [%d, %d)", s.entry, b.First, b.Next)

@@ -30,8 +30,7 @@ type store struct {
 
 	mu        sync.Mutex // guards what follows
 	ring      ring
-	cut       bool        // Raft believes in entries that DeleteRange has cut off, until it has stored others
-	ghosts    uint64      // entries up to it, from the log's end on, are answered though they are gone
+	gone      uint64      // Raft believes in entries up to it, from the log's end on, that were cut off or that an install replaced, until it has stored others
 	installed bool        // a snapshot was installed; Raft asks once to delete what was before
 	syncing   bool        // syncBehind runs
 	unsynced  []*proposal // with AckLeader: stored, not durable yet
@@ -88,7 +87,8 @@ func (s *store) GetLog(index uint64, l *raft.Log) error {
 // recent answers what needs no file. Two answers are not entries of the log.
 // The entry before the first one: Raft asks for its term when a follower goes on
 // from an anchor. And those that a longer log had before a snapshot replaced it:
-// Raft still believes in them, takes the term 0 for a conflict, and goes on.
+// Raft still believes in them, takes the term 0 for a conflict, has them cut off, and
+// goes on.
 func (s *store) recent(index uint64, l *raft.Log) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *store) recent(index uint64, l *raft.Log) bool {
 	switch {
 	case b.First > 2 && index == uint64(b.First)-1:
 		*l = raft.Log{Index: index, Term: b.PrevTerm, Type: raft.LogNoop}
-	case index >= uint64(b.Next) && index <= s.ghosts:
+	case index >= uint64(b.Next) && index <= s.gone:
 		*l = raft.Log{Index: index, Type: raft.LogNoop}
 	default:
 		return false
@@ -154,7 +154,7 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	for _, l := range logs {
 		s.ring.add(l, applied, leads)
 	}
-	s.ghosts, s.installed, s.cut = 0, false, false
+	s.gone, s.installed = 0, false
 	s.mu.Unlock()
 	s.rep.use()
 	if overlap {
@@ -177,7 +177,7 @@ func (s *store) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ring.clear()
-	s.ghosts, s.installed, s.cut = 0, false, false
+	s.gone, s.installed = 0, false
 }
 
 // ErrReopen says that a replica has stopped though it and its disk are well: it
@@ -191,7 +191,7 @@ var ErrReopen = errors.New("the replica must be opened again")
 func (s *store) misled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cut
+	return s.gone >= uint64(s.log.Bounds().Next)
 }
 
 // stage turns logs into entries from offset end on, deciding on what is proposed here.
@@ -268,7 +268,7 @@ func (s *store) DeleteRange(min, max uint64) error {
 	}
 	s.mu.Lock()
 	s.ring.cut(min)
-	s.cut = true
+	s.gone = max
 	s.mu.Unlock()
 	s.rep.unstage(s.log.Bounds().End, nil, false)
 	return nil
@@ -281,7 +281,7 @@ func (s *store) afterInstall() bool {
 	defer s.mu.Unlock()
 	was := s.installed
 	s.installed = false
-	return was && s.ghosts == 0
+	return was && s.gone == 0
 }
 
 // install makes the log begin behind an anchor, unless it holds that entry
@@ -300,7 +300,7 @@ func (s *store) install(at state) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ring.clear()
-	s.ghosts = uint64(b.Next) - 1
+	s.gone = max(s.gone, uint64(b.Next)-1)
 	return nil
 }
 

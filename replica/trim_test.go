@@ -7,7 +7,10 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/log"
 	"github.com/quorumlog/quorumlog/record"
+	"github.com/quorumlog/quorumlog/segment"
 )
 
 // produce appends n batches of one record by producer 1, from a sequence on.
@@ -186,6 +189,26 @@ func TestADivergedFollowerBehindTheLogStart(t *testing.T) {
 	require.NoError(t, back.Wait(c.within(10*time.Second), 69))
 	require.Equal(t, 10, readable(t, back, 60))
 	require.Equal(t, h.store.log.Bounds().End, back.store.log.Bounds().End)
+}
+
+// Raft does not look anew where its log ends when a second one comes.
+func TestADivergedTailIsGoneAfterTwoInstalls(t *testing.T) {
+	l, err := log.Open(t.Context(), "/orders-0", log.Config{FS: vfs.NewMem(), TopicID: testTopic})
+	require.NoError(t, err)
+	defer l.Close()
+	for n := range record.EntryNumber(10) {
+		require.NoError(t, l.Append([]segment.Entry{{Number: n + 1, Term: 1, Kind: segment.KindNoop}}))
+	}
+	s := &store{log: l}
+	for _, anchor := range []uint64{3, 5} {
+		require.NoError(t, s.install(state{entry: anchor, term: 2}))
+		for index := anchor + 1; index <= 10; index++ {
+			var e raft.Log
+			require.NoError(t, s.GetLog(index, &e))
+			require.Zero(t, e.Term, "it conflicts with all that a leader can have")
+		}
+		require.True(t, s.misled(), "Raft believes in the tail")
+	}
 }
 
 func TestATrimmedLogOpensWithoutItsCheckpoint(t *testing.T) {
