@@ -59,7 +59,8 @@ type Config struct {
 	// not keep (TopicConfig.RetentionAge, RetentionBytes). Default 5 minutes.
 	RetentionInterval time.Duration
 	// OffsetsRetention is how long the committed offsets of a group without members
-	// are kept. Those of a group with members are never forgotten. Default 7 days.
+	// are kept, and the group itself. Those of a group with members are never
+	// forgotten. Default 7 days.
 	OffsetsRetention time.Duration
 	// SleepAfter is how long nobody must have written to a partition before it sleeps:
 	// it costs next to nothing then, and the next write waits some milliseconds longer.

@@ -32,8 +32,8 @@ type Config struct {
 	// SessionTimeout is for members that name none. Default 10 s.
 	SessionTimeout time.Duration
 	// OffsetsRetention is how long the offsets of a group without members are kept
-	// after its last member went or, if later, after they were committed. Those of
-	// a group with members are kept. Default 7 days.
+	// after its last member went or, if later, after they were committed; then the
+	// group is forgotten. Those of a group with members are kept. Default 7 days.
 	OffsetsRetention time.Duration
 	// MaxMembers is how many members a group may have. Default 1,000.
 	MaxMembers int

@@ -73,11 +73,14 @@
 // changes nothing writes nothing. A new leader gives every member a fresh
 // session: nobody expires because of a failover.
 //
-// # Offsets nobody needs
+// # What nobody needs
 //
 // The offsets of a group without members are forgotten [Config].OffsetsRetention
 // after the last member went, or after they were committed if that was later. While
-// a group has members all its offsets stay, however old they are.
+// a group has members all its offsets stay, however old they are. With the last of
+// its offsets the group is forgotten (KIP-211), unless it remembers a transaction that
+// is open or ended less than a day ago. Who joins it then begins at generation 1. A
+// member of before is none, as every membership has an id of its own.
 //
 // # Records
 //

@@ -63,20 +63,16 @@ func TestTheLastRecordOfEachKeyIsEnough(t *testing.T) {
 
 func TestRecordsThatAreNotUnderstoodAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ key, value, text string }{
-		"no key":          {"", `{"v":1}`, "key"},
-		"unknown kind":    {`{"k":"wish","g":"g"}`, `{"v":1}`, "kind"},
-		"later version":   {`{"k":"offset","g":"g","t":"t"}`, `{"v":2,"offset":1}`, "version 2"},
-		"no version":      {`{"k":"member","g":"g","m":"a"}`, `{"topics":[]}`, "version 0"},
-		"no JSON":         {`{"k":"owner","g":"g","t":"t"}`, `?`, "invalid"},
-		"wrong type":      {`{"k":"owner","g":"g","t":"t"}`, `{"v":1,"member":7}`, "member"},
-		"a deleted group": {`{"k":"group","g":"g"}`, "", "JSON"},
+		"no key":        {"", `{"v":1}`, "key"},
+		"unknown kind":  {`{"k":"wish","g":"g"}`, `{"v":1}`, "kind"},
+		"later version": {`{"k":"offset","g":"g","t":"t"}`, `{"v":2,"offset":1}`, "version 2"},
+		"no version":    {`{"k":"member","g":"g","m":"a"}`, `{"topics":[]}`, "version 0"},
+		"no JSON":       {`{"k":"owner","g":"g","t":"t"}`, `?`, "invalid"},
+		"wrong type":    {`{"k":"owner","g":"g","t":"t"}`, `{"v":1,"member":7}`, "member"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewState()
-			r := record.Record{Key: []byte(c.key)}
-			if c.value != "" {
-				r.Value = []byte(c.value)
-			}
+			r := record.Record{Key: []byte(c.key), Value: []byte(c.value)}
 			require.ErrorContains(t, s.Apply(r), c.text)
 			require.Empty(t, s.Groups())
 		})

@@ -63,6 +63,11 @@ func (d *decision) pend(req Request) error {
 	return d.putPending(req.Producer, pendingValue{Open: true, Epoch: req.Epoch, Coordinator: p.coordinator}, offsets)
 }
 
+// forgettable tells whether nothing that is late of an ended transaction can come.
+func (p pending) forgettable(now time.Time) bool {
+	return !p.open && now.UnixMilli()-p.time > endedFor.Milliseconds()
+}
+
 // settle ends a transaction: its offsets count, or are forgotten. It takes effect
 // once, and not on a later transaction.
 func (d *decision) settle(req Request) error {
@@ -94,7 +99,7 @@ func (d *decision) settle(req Request) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.group.pending)) {
-		if old := d.group.pending[id]; !old.open && id != req.Producer && d.now.UnixMilli()-old.time > endedFor.Milliseconds() {
+		if id != req.Producer && d.group.pending[id].forgettable(d.now) {
 			if err := d.putPending(id, pendingValue{}, nil); err != nil {
 				return err
 			}

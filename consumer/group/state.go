@@ -126,7 +126,11 @@ func (g *groupState) apply(k key, value []byte, at time.Time) error {
 }
 
 func (g *groupState) applyGroup(value []byte) error {
-	v, err := decode[groupValue](value) // never deleted: the generation only grows
+	if value == nil {
+		g.generation, g.partitions, g.made, g.target, g.empty = 0, map[string]int{}, nil, Target{}, time.Time{}
+		return nil
+	}
+	v, err := decode[groupValue](value)
 	if err != nil {
 		return err
 	}

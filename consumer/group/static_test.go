@@ -119,6 +119,64 @@ func TestOffsetsOfALivingGroupStayAndThoseOfADeadOneAreForgotten(t *testing.T) {
 	})
 }
 
+// kept returns the groups that the nodes know, which must be the same.
+func (s *stage) kept() (names []string) {
+	s.Helper()
+	s.coord[0].View(func(state *State) { names = state.Groups() })
+	s.coord[1].View(func(state *State) { require.Equal(s, names, state.Groups()) })
+	return names
+}
+
+func TestAGroupThatNobodyUsesIsForgotten(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		use  func(s *stage) // with member a, generation 1
+		keep time.Duration  // after a left
+	}{
+		"that committed nothing": {func(*stage) {}, 7 * day},
+		"with its offsets": {func(s *stage) {
+			s.must(commitOf("a", 1, 0, 4))
+		}, 7 * day},
+		"with later offsets": {func(s *stage) {
+			s.must(Request{Op: OpLeave, Member: "a"})
+			pass(3 * day)
+			s.must(commitOf("", 0, 0, 4))
+		}, 7 * day},
+		"with an ended transaction": {func(s *stage) {
+			s.must(pendOf("a", 1, 0, 5, 0))
+			s.must(Request{Op: OpLeave, Member: "a"})
+			pass(9 * day)
+			require.Equal(s, []string{"g"}, s.kept(), "its transaction is open")
+			s.must(settleOf(0, false))
+		}, day},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 2, func(s *stage) {
+				s.join("a", time.Minute)
+				c.use(s)
+				s.must(Request{Op: OpLeave, Member: "a"})
+				pass(c.keep - time.Hour)
+				require.Equal(t, []string{"g"}, s.kept())
+				s.q.Elect(s.nodes[1], false)
+				pass(3 * time.Hour)
+				require.Empty(t, s.kept())
+				batches := s.batches()
+				pass(30 * day)
+				require.Equal(t, batches, s.batches())
+
+				_, err := s.ask(Request{Op: OpHeartbeat, Member: "a", Generation: 1})
+				require.ErrorIs(t, err, record.ErrFenced)
+				again := s.join("b", time.Minute)
+				require.Equal(t, tps(0, 1), again.Assigned)
+				require.EqualValues(t, 1, again.Generation)
+				_, err = s.ask(commitOf("a", 1, 0, 9))
+				require.ErrorIs(t, err, record.ErrFenced, "a member of the group that was")
+				require.Equal(t, record.NoOffset, s.committed(0))
+			})
+		})
+	}
+}
+
 func TestAGroupIsDescribed(t *testing.T) {
 	play(t, 2, func(s *stage) {
 		s.join("a", 0)
