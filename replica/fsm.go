@@ -25,7 +25,9 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 	r := m.rep
 	r.mu.Lock()
 	high := r.high.Load()
+	var unsaved int64
 	for _, l := range logs {
+		unsaved += int64(sizeInRing(l))
 		if l.Type == raft.LogConfiguration {
 			r.configuration.Store(l.Index)
 		}
@@ -50,7 +52,7 @@ func (m machine) ApplyBatch(logs []*raft.Log) []any {
 		r.appliedTerm = last.Term
 	}
 	// Before anybody sees the new high watermark: who has, and closes, wants it saved.
-	if r.unsaved.Add(int64(len(logs))) >= checkpointEvery {
+	if r.unsaved.Add(unsaved) >= checkpointEvery {
 		r.want(choreCheckpoint)
 	}
 	moved := high != r.high.Swap(high)

@@ -205,6 +205,21 @@ func TestPitfallACheckpointWithNothingNewIsNoFailure(t *testing.T) {
 	c.produce(h, 1, 1)
 }
 
+// TestWhatIsReplayedAfterACrashIsBoundedInBytes: large batches make many bytes of few
+// entries.
+func TestWhatIsReplayedAfterACrashIsBoundedInBytes(t *testing.T) {
+	c := startTrio(t, &trio{sleep: -1}, "a") // nothing else than what is applied asks for a checkpoint
+	h := c.leader()
+	var b record.Builder
+	require.NoError(t, b.Append(&record.Record{Value: make([]byte, 7<<20)}))
+	for range checkpointEvery/(7<<20) + 1 {
+		batch, err := b.Build(record.BatchOptions{})
+		require.NoError(t, err)
+		require.NoError(t, c.get(h.send(batch, AppendOptions{})).err)
+	}
+	c.eventually("a checkpoint", func() bool { return h.checkpoints.entry() > 0 })
+}
+
 // TestPitfallWhatTheChecksumLeavesOutIsChecked: base offset, epoch and length lie
 // outside the checksum.
 func TestPitfallWhatTheChecksumLeavesOutIsChecked(t *testing.T) {

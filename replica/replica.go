@@ -17,9 +17,10 @@ import (
 	"github.com/quorumlog/quorumlog/segment"
 )
 
-// checkpointEvery is after how many applied entries a checkpoint is written. It
-// bounds the replay after a crash to about a quarter of a second.
-const checkpointEvery = 500_000
+// checkpointEvery is after how many bytes of applied entries, as sizeInRing counts
+// them, a checkpoint is written. It bounds what is replayed after a crash: as much as a
+// segment of the default size holds, or a quarter of a million small entries.
+const checkpointEvery = 64 << 20
 
 // Replica is one partition on one node: a member of its Raft group. Its methods
 // may be called at once. It owns two goroutines and those of Raft, which only
@@ -60,7 +61,7 @@ type Replica struct {
 	sleepAgain time.Time     // when the next one may be
 	sleepPause time.Duration // between them
 
-	unsaved atomic.Int64  // entries applied since the last checkpoint
+	unsaved atomic.Int64  // bytes of the entries applied since the last checkpoint
 	chores  atomic.Uint32 // asked for and not done
 
 	handed   chan *proposal // to settle, in the order Raft has them
