@@ -130,26 +130,6 @@ func (r *Replica) insync() map[string]uint64 {
 	return r.progress.inSync(r.raft().CurrentTerm(), r.followers(), r.cfg.LagTimeMax, time.Now())
 }
 
-// ReplicaStatus is what the leader knows of one replica.
-type ReplicaStatus struct {
-	Node      string
-	InSync    bool
-	EndOffset record.Offset // of what the leader knows it has
-}
-
-// replicaStatus returns the leader itself and its followers, by node.
-func (r *Replica) replicaStatus() []ReplicaStatus {
-	b := r.store.log.Bounds()
-	all := []ReplicaStatus{{Node: r.cfg.Node, InSync: true, EndOffset: b.End}}
-	in := r.insync()
-	for _, node := range r.followers() {
-		_, ok := in[node]
-		all = append(all, ReplicaStatus{Node: node, InSync: ok, EndOffset: r.store.offsetBehind(r.progress.match(node))})
-	}
-	slices.SortFunc(all, func(a, b ReplicaStatus) int { return cmp.Compare(a.Node, b.Node) })
-	return all
-}
-
 // enough refuses an append with AckAll that could not be acknowledged.
 func (r *Replica) enough() error {
 	if have := 1 + len(r.insync()); have < r.minInSync() {
