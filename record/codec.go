@@ -1,10 +1,6 @@
 package record
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "fmt"
 
 // Codec is how the records of a batch are compressed. The numbers are part of
 // the format.
@@ -30,13 +26,4 @@ func (c Codec) String() string {
 		return fmt.Sprintf("codec(%d)", int8(c))
 	}
 	return codecNames[c]
-}
-
-// ParseCodec returns the codec of that name, in either case.
-func ParseCodec(name string) (Codec, error) {
-	i := slices.Index(codecNames[:], strings.ToLower(name))
-	if i < 0 {
-		return None, fmt.Errorf("%w: codec %q, want one of %s", ErrInvalid, name, strings.Join(codecNames[:], ", "))
-	}
-	return Codec(i), nil
 }
