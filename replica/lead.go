@@ -76,11 +76,16 @@ func (r *Replica) Barrier(ctx context.Context) (record.LeaderEpoch, record.Offse
 // at the latest, or for ctx to end; after is called when Raft is done with it.
 func (r *Replica) await(ctx context.Context, f raft.Future, after func()) error {
 	e := r.raft()
+	return r.awaitAll(ctx, func() error {
+		defer after()
+		return e.answers().wait(f)
+	})
+}
+
+// awaitAll is await for more than one word of Raft's.
+func (r *Replica) awaitAll(ctx context.Context, words func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		done <- e.answers().wait(f)
-		after()
-	}()
+	go func() { done <- words() }()
 	select {
 	case err := <-done:
 		if err != nil {

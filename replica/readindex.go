@@ -49,9 +49,9 @@ func (r *Replica) ReadIndex(ctx context.Context) (record.LeaderEpoch, record.Off
 // answers at the latest when leadership is lost or it ends.
 func (r *Replica) verify(ctx context.Context, e *engine) error {
 	e.transport.urgent.Add(1) // heartbeats do not wait for other groups'
-	done := make(chan error, 1)
 	began, term := time.Now(), e.CurrentTerm()
-	go func() {
+	return r.awaitAll(ctx, func() error {
+		defer e.transport.urgent.Add(-1)
 		// Raft counts an answer to a heartbeat that it sent before it was asked, too:
 		// by now who gave it may follow somebody else. So ask until a quorum has
 		// accepted what was sent afterwards. ctx is for the caller's wait alone, so
@@ -60,18 +60,8 @@ func (r *Replica) verify(ctx context.Context, e *engine) error {
 		for err == nil && ctx.Err() == nil && !r.following.quorum(term, r.Members().Voters, r.cfg.Node, began) {
 			err = e.answers().wait(e.VerifyLeader())
 		}
-		e.transport.urgent.Add(-1)
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			return r.notWritten(err)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+		return err
+	})
 }
 
 // following is when the followers were last known to follow, in one term.
