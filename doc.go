@@ -43,10 +43,12 @@
 // The packages below this one are building blocks and may be used alone. Each
 // imports only floors below its own; a test keeps it so.
 //
+//	txn                              transactions and half messages as a client sees them
 //	producer, consumer               batching, positions, groups as a client sees them
 //	cluster                          topics, placement, routing
 //	replica                          one partition's Raft group on one node
 //	consumer/group                   the rules of groups, without I/O
+//	txn/coordinator, txn/half        the rules of transactions and half messages
 //	log                              one partition's segments
 //	segment, index                   one file of entries, and where things are in it
 //	record, internal/vfs, transport  the bytes of a batch, the file system, the network
