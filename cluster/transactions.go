@@ -100,21 +100,27 @@ type participants struct{ n *Node }
 
 // Open lets a transaction write to tp.
 func (p participants) Open(ctx context.Context, tp record.TopicPartition, producer record.ProducerID, epoch record.ProducerEpoch) error {
-	part, err := p.n.existing(ctx, tp)
-	if err != nil {
-		return err
-	}
-	_, err = p.n.ask(ctx, part, fmt.Sprintf("open a transaction in %v", tp), request{Op: opTransactionOpen, Producer: &identity{ID: producer, Epoch: epoch}})
-	return err
+	return p.tell(ctx, tp, "open", request{Op: opTransactionOpen, Producer: &identity{ID: producer, Epoch: epoch}})
 }
 
 // Mark ends a transaction in tp.
 func (p participants) Mark(ctx context.Context, tp record.TopicPartition, m record.Marker) error {
+	return p.tell(ctx, tp, "end", request{Op: opTransactionMark, Marker: &m})
+}
+
+// tell has the leader of tp do what a coordinator asks of it. The replica here is
+// asked without more ado if it leads: when it does not any more it says so itself.
+func (p participants) tell(ctx context.Context, tp record.TopicPartition, what string, req request) error {
 	part, err := p.n.existing(ctx, tp)
 	if err != nil {
 		return err
 	}
-	_, err = p.n.ask(ctx, part, fmt.Sprintf("end a transaction in %v", tp), request{Op: opTransactionMark, Marker: &m})
+	if hint, rep := part.leader(); rep != nil && hint.node == p.n.cfg.ID {
+		if err := part.elsewhere(rep, answerParticipant(ctx, rep, req)); err == nil || !retriable(err) {
+			return err
+		}
+	}
+	_, err = p.n.ask(ctx, part, fmt.Sprintf("%s a transaction in %v", what, tp), req)
 	return err
 }
 

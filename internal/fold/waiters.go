@@ -78,6 +78,10 @@ func (w *waiters) with(p *proposal) (taken []*proposal) {
 		return nil
 	}
 	taken = []*proposal{p}
+	if len(w.all) == 1 {
+		w.all[0], w.all = nil, w.all[:0]
+		return taken
+	}
 	keys := map[string]bool{p.key: true, "": true}
 	w.all = slices.DeleteFunc(w.all, func(o *proposal) bool {
 		if o == p {

@@ -181,7 +181,9 @@ func join(next *transaction, req Request) {
 			next.Partitions[tp.Topic] = ps
 		}
 	}
-	next.Groups = slices.Compact(slices.Sorted(slices.Values(slices.Concat(next.Groups, req.Groups))))
+	if len(req.Groups) > 0 {
+		next.Groups = slices.Compact(slices.Sorted(slices.Values(slices.Concat(next.Groups, req.Groups))))
+	}
 }
 
 // end makes the verdict, or recognises that it was made.

@@ -97,6 +97,9 @@ func (req *Request) check(id string) error {
 		}
 	}
 	name := func(what, s string) {
+		if s != "" && utf8.ValidString(s) && len(s) <= maxName {
+			return
+		}
 		bad(s == "", "the %s has no name", what)
 		bad(!utf8.ValidString(s), "%s %q is not UTF-8", what, s)
 		bad(len(s) > maxName, "%s has %d bytes, want at most %d", what, len(s), maxName)
