@@ -72,7 +72,6 @@ func (s *stages) next(stage int) (topic string, delay time.Duration) {
 // deal has the handler see a record, and does with a failure what the policy
 // says. It reports whether the record is finished.
 func (r *runner) deal(l *lane, rec *record.Record) (verdict, bool) {
-	l.begun.Add(1)
 	if r.g.stages == nil {
 		if err := guard(r.ctx, rec, r.handle); err != nil {
 			return verdict{err: r.stopped(err)}, false

@@ -8,8 +8,8 @@ import (
 
 // progress is what the session has seen of a lane that a worker is on.
 type progress struct {
-	begun uint64
-	since time.Time // when that was seen first
+	finished int32     // records of its flight
+	since    time.Time // when that was seen first
 }
 
 // hangs reports whether the user makes no progress: a handler is at one record
@@ -33,8 +33,12 @@ func (g *Group) hangs(now time.Time) bool {
 // hangs is that of a Run. Group.mu is held.
 func (r *runner) hangs(now time.Time) (hangs bool) {
 	for l, p := range r.serving {
-		if n := l.begun.Load(); p.since.IsZero() || n != p.begun {
-			p.begun, p.since = n, now
+		n := int32(0) // with several lanes, each time a worker is on one it is for one record
+		if len(l.win.lanes) == 1 {
+			n = l.pieces[0].in.finished.Load()
+		}
+		if p.since.IsZero() || n != p.finished {
+			p.finished, p.since = n, now
 		}
 		hangs = hangs || now.Sub(p.since) >= r.g.cfg.ProgressTimeout
 	}

@@ -57,6 +57,49 @@ func TestAHandlerThatHangsGivesItsPartitionsUpWhileItsProcessLives(t *testing.T)
 	})
 }
 
+func TestAHandlerThatGoesFromRecordToRecordDoesNotHang(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1)
+			w.fill(t, "orders", 10, 10)
+			m := w.live(Config{Workers: workers, ProgressTimeout: time.Minute}, func(*mortal, record.Record) error {
+				time.Sleep(50 * time.Second)
+				return nil
+			})
+			settle()
+			id := m.Member()
+			time.Sleep(10 * time.Minute)
+			require.Equal(t, record.Offset(10), w.committed(orders(0)))
+			require.Equal(t, id, m.Member(), "it has not stood down")
+			w.close(m.Group)
+		})
+	}
+}
+
+func TestOneOfSeveralWorkersHangsWhateverTheOthersFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.fill(t, "orders", 10, 10)
+		hang := make(chan struct{})
+		m := w.live(Config{Workers: 10, ProgressTimeout: time.Minute}, func(_ *mortal, r record.Record) error {
+			if r.Offset < 9 {
+				time.Sleep(time.Duration(r.Offset) * 6 * time.Second)
+			} else {
+				<-hang
+			}
+			return nil
+		})
+		time.Sleep(55 * time.Second)
+		require.Equal(t, record.Offset(9), w.committed(orders(0)))
+		require.Equal(t, []record.TopicPartition{orders(0)}, m.Owned(), "not yet")
+		time.Sleep(10 * time.Second)
+		require.Empty(t, m.Owned())
+		close(hang)
+		settle()
+		w.close(m.Group)
+	})
+}
+
 func TestAMemberThatDoesNotPollGivesItsPartitionsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

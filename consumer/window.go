@@ -42,10 +42,9 @@ type lane struct {
 	state  laneState
 	timer  *time.Timer // ends the waiting
 
-	tries  int           // of the record in front, so far; the worker's
-	failed time.Time     // when it failed first; the worker's
-	moving *moving       // its move, if that is all there is left to do; the worker's
-	begun  atomic.Uint64 // counts the records begun; read without the lock
+	tries  int       // of the record in front, so far; the worker's
+	failed time.Time // when it failed first; the worker's
+	moving *moving   // its move, if that is all there is left to do; the worker's
 }
 
 type laneState int8
