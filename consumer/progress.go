@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// progress is what the session has seen of a lane that a worker is on.
+// progress is what the session has seen of the lane that a worker is on.
 type progress struct {
+	lane     *lane     // nil: on none
 	finished int32     // records of its flight
 	since    time.Time // when that was seen first
 }
@@ -32,10 +33,14 @@ func (g *Group) hangs(now time.Time) bool {
 
 // hangs is that of a Run. Group.mu is held.
 func (r *runner) hangs(now time.Time) (hangs bool) {
-	for l, p := range r.serving {
+	for i := range r.serving {
+		p := &r.serving[i]
+		if p.lane == nil {
+			continue
+		}
 		n := int32(0) // with several lanes, each time a worker is on one it is for one record
-		if len(l.win.lanes) == 1 {
-			n = l.pieces[0].in.finished.Load()
+		if len(p.lane.win.lanes) == 1 {
+			n = p.lane.pieces[0].in.finished.Load()
 		}
 		if p.since.IsZero() || n != p.finished {
 			p.finished, p.since = n, now

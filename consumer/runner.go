@@ -31,8 +31,8 @@ type runner struct {
 	wg       sync.WaitGroup
 	ready    []*lane
 	waiting  map[*lane]bool // their timers are to be stopped
-	serving  map[*lane]*progress
-	work     *sync.Cond // on Group.mu: ready has grown, or stopping
+	serving  []progress     // of each worker
+	work     *sync.Cond     // on Group.mu: ready has grown, or stopping
 	stopping bool
 	stop     atomic.Bool // stopping, for workers between two records
 	err      error       // why
@@ -46,7 +46,7 @@ type runner struct {
 func newRunner(ctx, store context.Context, g *Group, handle Handler) *runner {
 	return &runner{
 		g: g, handle: handle, ctx: ctx, store: store, atomic: g.atomicMover(),
-		waiting: map[*lane]bool{}, serving: map[*lane]*progress{},
+		waiting: map[*lane]bool{}, serving: make([]progress, g.cfg.Workers),
 		work:  sync.NewCond(&g.mu),
 		dirty: make(chan struct{}, 1), endCommit: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -57,8 +57,8 @@ func newRunner(ctx, store context.Context, g *Group, handle Handler) *runner {
 func (r *runner) run() error {
 	var committer sync.WaitGroup
 	committer.Go(r.commits)
-	for range r.g.cfg.Workers {
-		r.wg.Go(r.worker)
+	for i := range r.serving {
+		r.wg.Go(func() { r.worker(&r.serving[i]) })
 	}
 	r.end(r.dispatch())
 	r.wg.Wait()
@@ -252,8 +252,8 @@ func (r *runner) push(l *lane) {
 	r.work.Signal()
 }
 
-// worker serves one lane after the other.
-func (r *runner) worker() {
+// worker serves one lane after the other, and notes in at which one.
+func (r *runner) worker(at *progress) {
 	g := r.g
 	ok := false
 	defer func() {
@@ -269,11 +269,13 @@ func (r *runner) worker() {
 			ok = true
 			return
 		}
+		*at = progress{lane: l}
 		p := l.pieces[0]
 		g.mu.Unlock()
-		at, v := r.serve(l, p)
+		end, v := r.serve(l, p)
 		g.mu.Lock()
-		r.served(l, at, v)
+		*at = progress{}
+		r.served(l, end, v)
 	}
 }
 
@@ -290,7 +292,7 @@ func (r *runner) next() *lane {
 			continue
 		}
 		l := r.ready[0]
-		r.ready = slices.Delete(r.ready, 0, 1)
+		r.ready = r.ready[1:]
 		switch {
 		case len(l.pieces) == 0:
 			l.state = laneIdle
@@ -299,7 +301,6 @@ func (r *runner) next() *lane {
 		default:
 			l.state = laneRunning
 			l.win.running++
-			r.serving[l] = &progress{}
 			return l
 		}
 	}
@@ -352,7 +353,6 @@ func (r *runner) finish(f *flight, i int) {
 func (r *runner) served(l *lane, at int, v verdict) {
 	w := l.win
 	w.running--
-	delete(r.serving, l)
 	switch p := &l.pieces[0]; {
 	case p.in.dropped.Load():
 		l.forget()
