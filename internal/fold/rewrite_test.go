@@ -103,7 +103,7 @@ func TestALogOfFewKeysStaysSmall(t *testing.T) {
 		follower.check(t, q)
 		late := openBook(q.Node())
 		t.Cleanup(late.Close)
-		require.NoError(t, late.Wait(t.Context(), q.End))
+		require.NoError(t, late.Wait(t.Context(), q.Tail()))
 		late.check(t, q)
 		require.Equal(t, "x", late.ledger["kept"])
 		require.NotContains(t, late.ledger, "gone")
@@ -195,7 +195,7 @@ func TestANodeThatMissedAPartOfTheLogShowsNoPartOfTheState(t *testing.T) {
 		waited := make(chan error, 1)
 		go func() { waited <- away.Wait(t.Context(), 500) }()
 		steps := 0
-		for upto := q.Start; upto <= q.End; upto++ {
+		for upto := q.Start; upto <= q.Tail(); upto++ {
 			q.Do(func() { b.Upto = upto })
 			synctest.Wait()
 			away.check(t, q)
@@ -331,12 +331,12 @@ func randomHistory(t *testing.T, rng *rand.Rand) (rewritten, rebuilt int) {
 	q.Elect(nodes[0], false)
 	require.NoError(t, books[0].set(t.Context(), "last", "x"))
 	for _, b := range append(books, openBook(q.Node())) {
-		require.NoError(t, b.Wait(t.Context(), q.End))
+		require.NoError(t, b.Wait(t.Context(), q.Tail()))
 		b.check(t, q)
 		b.Close()
 		rebuilt += b.anew
 	}
-	rewritten, err := q.Replay(q.End, ledger{}.Apply)
+	rewritten, err := q.Replay(q.Tail(), ledger{}.Apply)
 	require.NoError(t, err)
 	return rewritten, rebuilt
 }

@@ -80,6 +80,14 @@ func (q *Quorum) wake() {
 	q.changed = make(chan struct{})
 }
 
+// Tail returns the offset behind the newest record. Where a leader may just write the
+// log again, End cannot be read.
+func (q *Quorum) Tail() record.Offset {
+	q.Lock()
+	defer q.Unlock()
+	return q.End
+}
+
 // Write appends a batch. q is locked.
 func (q *Quorum) Write(b record.Batch) record.Offset {
 	base := q.End
