@@ -30,8 +30,15 @@ func in(t *testing.T, test func(t *testing.T, q *foldtest.Quorum, w *world, a, b
 }
 
 func start(t *testing.T, w *world, n *foldtest.Node) *Coordinator {
-	c := Start(Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.Elections, CompactionFloor: floor})
+	return begin(t, Config{Partition: n, Participants: w, NewProducerID: w.newProducerID, Changed: n.Elections, CompactionFloor: floor})
+}
+
+// begin starts a coordinator and waits until it has looked for what a leader before it
+// has left: else it might take a verdict of the test's for that, and deliver it twice.
+func begin(t *testing.T, cfg Config) *Coordinator {
+	c := Start(cfg)
 	t.Cleanup(c.Close)
+	synctest.Wait()
 	return c
 }
 
@@ -94,9 +101,7 @@ func batches(q *foldtest.Quorum) int {
 
 func TestThatEverybodyHasAVerdictIsWrittenWithTheNextTransactionOrAfterAWhile(t *testing.T) {
 	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, _ *foldtest.Node) {
-		c := Start(Config{Partition: a, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
-		t.Cleanup(c.Close)
-		synctest.Wait() // it has looked for what a leader before it has left
+		c := begin(t, Config{Partition: a, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
 		who := must(t, c, "x", take("h"))
 		for range 5 {
 			before := batches(q)

@@ -40,8 +40,7 @@ func TestAVerdictIsCarriedOnWhenLeadershipComesBack(t *testing.T) {
 				time.Sleep(time.Second) // virtual; the new epoch has been looked through meanwhile
 			}
 		}}
-		c := Start(Config{Partition: a, Participants: s, NewProducerID: w.newProducerID, Changed: a.Elections})
-		t.Cleanup(c.Close)
+		c := begin(t, Config{Partition: a, Participants: s, NewProducerID: w.newProducerID, Changed: a.Elections})
 		who := must(t, c, "x", Request{Op: OpTake, Holder: "h", Timeout: maxTimeout})
 		must(t, c, "x", add("h", who, 0))
 		_, _ = c.Do(t.Context(), "x", end("h", who, true))
@@ -130,8 +129,7 @@ func (r *returning) Barrier(ctx context.Context) (record.LeaderEpoch, record.Off
 func TestWhatWasDecidedInAnEpochThatIsOverIsDecidedAgain(t *testing.T) {
 	in(t, func(t *testing.T, q *foldtest.Quorum, w *world, a, b *foldtest.Node) {
 		cb := start(t, w, b)
-		ca := Start(Config{Partition: &returning{Node: a}, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
-		t.Cleanup(ca.Close)
+		ca := begin(t, Config{Partition: &returning{Node: a}, Participants: w, NewProducerID: w.newProducerID, Changed: a.Elections})
 		who := must(t, ca, "x", take("h"))
 		q.Do(func() { a.Held = true })
 		q.Elect(b, true)
