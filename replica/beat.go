@@ -233,7 +233,7 @@ func (m *Mux) serveBeats(from string, body []byte, reply func([][]byte, error)) 
 				go m.rouse(group) // the next one finds it awake
 			}
 		} else {
-			t.serve(t.ctx, rpcAppend, req, func(resp [][]byte, err error) {
+			t.serve(t.ctx, rpcAppend, req, nil, func(resp [][]byte, err error) {
 				var b []byte
 				if err == nil {
 					b = resp[0]

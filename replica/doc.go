@@ -17,7 +17,8 @@
 // A batch that is refused in StoreLogs (a duplicate, out of order, fenced, of
 // another epoch than asked for) becomes a Raft no-op, which takes no offset, so
 // offsets stay dense. What StoreLogs has stored is never changed again: the
-// ring of recent entries, requests under way and the state machine share it.
+// ring of recent entries, requests under way, the state machine and followers in the
+// same process share it.
 //
 // StoreLogs is the only place where order, tail and epoch are exact: a batch
 // may wait in Raft's queue over a change of leadership, and a leadership

@@ -51,12 +51,18 @@ func NewMux(e transport.Endpoint, svc transport.Service) *Mux {
 	m.life, m.end = context.WithCancel(context.Background())
 	m.watch = newWatch(m)
 	e.Handle(svc, m.handle)
+	if s, ok := e.(transport.Sharer); ok {
+		s.HandleShared(svc, m.handleShared)
+	}
 	return m
 }
 
 // Close stops answering. All replicas must be closed before; the endpoint stays open.
 func (m *Mux) Close() error {
 	m.endpoint.Handle(m.service, nil)
+	if s, ok := m.endpoint.(transport.Sharer); ok {
+		s.HandleShared(m.service, nil)
+	}
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
@@ -95,9 +101,19 @@ func (m *Mux) remove(t *groupTransport) {
 	}
 }
 
-// handle passes a request to its group. It never blocks: what has to wait does
-// so in a goroutine of its own, which ends with ctx or with the group.
 func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([][]byte, error)) {
+	m.pass(ctx, from, req, nil, reply)
+}
+
+// handleShared handles an append whose entries' data is shared with the leader, and
+// with other followers.
+func (m *Mux) handleShared(ctx context.Context, from string, req [][]byte, reply func([][]byte, error)) {
+	m.pass(ctx, from, req[0], req[1:], reply)
+}
+
+// pass passes a request to its group. It never blocks: what has to wait does so in a
+// goroutine of its own, which ends with ctx or with the group.
+func (m *Mux) pass(ctx context.Context, from string, req []byte, data [][]byte, reply func([][]byte, error)) {
 	if len(req) <= groupIDSize {
 		reply(nil, errShort)
 		return
@@ -124,7 +140,7 @@ func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([]
 	if t == nil && m.watch.asleep(id, from) {
 		go func() {
 			if t := m.rouse(id); t != nil {
-				t.serve(ctx, kind, body, reply)
+				t.serve(ctx, kind, body, data, reply)
 			} else {
 				reply(nil, record.ErrUnreachable)
 			}
@@ -136,7 +152,7 @@ func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([]
 		// this node has opened it. Answering late beats a second election.
 		go func() {
 			if t := m.await(ctx, id); t != nil {
-				t.serve(ctx, kind, body, reply)
+				t.serve(ctx, kind, body, data, reply)
 			} else {
 				reply(nil, record.ErrUnreachable)
 			}
@@ -147,7 +163,7 @@ func (m *Mux) handle(ctx context.Context, from string, req []byte, reply func([]
 		reply(nil, record.ErrUnreachable)
 		return
 	}
-	t.serve(ctx, kind, body, reply)
+	t.serve(ctx, kind, body, data, reply)
 }
 
 // await returns the group as soon as it is open, nil when ctx or the mux ends before.
@@ -225,8 +241,9 @@ func (t *groupTransport) Close() error {
 	return nil
 }
 
-// serve hands one request to Raft and its answer to reply.
-func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, reply func([][]byte, error)) {
+// serve hands one request to Raft and its answer to reply. data is that of an append's
+// entries, if it is shared.
+func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, data [][]byte, reply func([][]byte, error)) {
 	var rpc raft.RPC
 	var err error
 	beat, follows := false, false
@@ -238,7 +255,7 @@ func (t *groupTransport) serve(ctx context.Context, kind rpcKind, body []byte, r
 		return
 	case rpcAppend:
 		var req *raft.AppendEntriesRequest
-		if req, end, err = decodeAppend(body); err == nil {
+		if req, end, err = decodeAppend(body, data); err == nil {
 			beat, follows = isHeartbeat(req), t.follows(req.Term)
 			match = req.PrevLogEntry + uint64(len(req.Entries))
 			rpc.Command = req
@@ -356,14 +373,21 @@ func (t *groupTransport) frame(kind rpcKind, size int) []byte {
 }
 
 func (t *groupTransport) call(to raft.ServerAddress, timeout time.Duration, bufs ...[]byte) (answer, error) {
+	return t.ask(transport.Call, to, timeout, bufs)
+}
+
+func (t *groupTransport) ask(call caller, to raft.ServerAddress, timeout time.Duration, bufs [][]byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
-	resp, err := transport.Call(ctx, t.mux.endpoint, string(to), t.mux.service, bufs...)
+	resp, err := call(ctx, t.mux.endpoint, string(to), t.mux.service, bufs...)
 	if err != nil {
 		return answer{}, err
 	}
 	return decodeAnswer(resp)
 }
+
+// caller is transport.Call or transport.CallShared.
+type caller func(ctx context.Context, e transport.Endpoint, to string, svc transport.Service, req ...[]byte) ([]byte, error)
 
 // beat is call for an append without entries.
 func (t *groupTransport) beat(to raft.ServerAddress, req *raft.AppendEntriesRequest) (answer, error) {
@@ -404,7 +428,8 @@ func (t *groupTransport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, r
 	if len(req.Entries) == 0 {
 		a, err = t.beat(to, req)
 	} else {
-		a, err = t.call(to, t.timeout, encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req, t.end())...)
+		// Shared: nobody changes what is stored.
+		a, err = t.ask(transport.CallShared, to, t.timeout, encodeAppend(t.frame(rpcAppend, len(req.Entries)*appendEntrySize), req, t.end()))
 	}
 	if err != nil {
 		return err

@@ -120,7 +120,7 @@ func TestAFollowerSaysThatItHasWhatIsOnItsDisk(t *testing.T) {
 		for _, ok := range []bool{true, false} {
 			errs := make(chan error, 1)
 			before := caughtUp
-			g.serve(t.Context(), rpcAppend, slices.Concat(encodeAppend(nil, req, 0)...), func(_ [][]byte, err error) { errs <- err })
+			g.serve(t.Context(), rpcAppend, slices.Concat(encodeAppend(nil, req, 0)...), nil, func(_ [][]byte, err error) { errs <- err })
 			rpc := <-g.Consumer()
 			rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
 			require.EqualValues(t, 7+len(entries), <-asked)

@@ -162,6 +162,27 @@ func TestAFollowersRingKeepsOfWhatIsAppliedTheTwoNewest(t *testing.T) {
 	require.Len(t, r.logs, 2)
 }
 
+func TestReplicasOfOneProcessShareAnEntryInMemory(t *testing.T) {
+	c := startTrio(t, &trio{timeout: 10 * time.Second}, "a", "b", "c") // no second election
+	h := c.leader()
+	o := c.get(h.send(buildBatch(t, 1, 0, 0, 1), AppendOptions{}))
+	require.NoError(t, o.err)
+	batch := func(h *host) *byte { // in its ring
+		h.store.mu.Lock()
+		defer h.store.mu.Unlock()
+		for _, l := range h.store.ring.logs {
+			if l.Type == raft.LogCommand {
+				return &l.Data[0]
+			}
+		}
+		return nil
+	}
+	for _, node := range c.nodes {
+		c.eventually("the replica has it", func() bool { return batch(c.live[node]) != nil })
+		require.Same(t, batch(h), batch(c.live[node]))
+	}
+}
+
 // TestPitfallRaftIsNeverRecoveredNorRestored: the one deletes the log, the other
 // makes holes in the entry numbers.
 func TestPitfallRaftIsNeverRecoveredNorRestored(t *testing.T) {

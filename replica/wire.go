@@ -25,7 +25,8 @@ import (
 //
 // Appends without entries travel otherwise, see beat.go.
 //
-// Entries of one request are one allocation on the receiving side.
+// Entries of one request are one allocation on the receiving side; between nodes of
+// one process their data is not copied at all, but shared.
 const groupIDSize = 20
 
 type rpcKind uint8
@@ -114,9 +115,10 @@ func encodeAppend(b []byte, req *raft.AppendEntriesRequest, end uint64) [][]byte
 
 const appendEntrySize = 8 + 8 + 1 + 4
 
-// decodeAppend returns the leader's last entry beside the request.
-func decodeAppend(b []byte) (req *raft.AppendEntriesRequest, end uint64, err error) {
-	d := decoder{b: b}
+// decodeAppend returns the leader's last entry beside the request. The entries' data
+// is in data, if that is shared, else at the end of b.
+func decodeAppend(b []byte, data [][]byte) (req *raft.AppendEntriesRequest, end uint64, err error) {
+	d, shared := decoder{b: b}, len(data) > 0
 	req = &raft.AppendEntriesRequest{RPCHeader: d.header()}
 	req.Term, req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = d.u64(), d.u64(), d.u64(), d.u64()
 	end = d.u64()
@@ -130,8 +132,20 @@ func decodeAppend(b []byte) (req *raft.AppendEntriesRequest, end uint64, err err
 	for i := range logs {
 		t := decoder{b: table[i*appendEntrySize:]}
 		logs[i].Index, logs[i].Term, logs[i].Type = t.u64(), t.u64(), raft.LogType(t.u8())
-		logs[i].Data = d.take(int(t.u32()))
 		req.Entries[i] = &logs[i]
+		size := int(t.u32())
+		switch {
+		case size == 0:
+		case !shared:
+			logs[i].Data = d.take(size)
+		case len(data) == 0 || len(data[0]) != size:
+			return nil, 0, errShort
+		default:
+			logs[i].Data, data = data[0], data[1:]
+		}
+	}
+	if len(data) > 0 {
+		return nil, 0, fmt.Errorf("message has %d parts too many", len(data))
 	}
 	return req, end, d.end()
 }

@@ -20,7 +20,7 @@ func TestAppendRequestSurvivesTheWire(t *testing.T) {
 		},
 	}
 	b := bytes.Join(encodeAppend(nil, req, 7), nil)
-	got, end, err := decodeAppend(b)
+	got, end, err := decodeAppend(b, nil)
 	require.NoError(t, err)
 	require.Len(t, got.Entries, 3)
 	require.Equal(t, uint64(7), end)
@@ -33,9 +33,34 @@ func TestAppendRequestSurvivesTheWire(t *testing.T) {
 	require.Equal(t, req, got)
 
 	for n := range b {
-		_, _, err := decodeAppend(b[:n])
+		_, _, err := decodeAppend(b[:n], nil)
 		require.Error(t, err, "cut at %d", n)
 	}
+}
+
+func TestAppendRequestTakesTheDataThatIsShared(t *testing.T) {
+	req := &raft.AppendEntriesRequest{RPCHeader: testHeader, Entries: []*raft.Log{
+		{Index: 1, Data: []byte("first")}, {Index: 2, Type: raft.LogNoop}, {Index: 3, Data: []byte("second")},
+	}}
+	bufs := encodeAppend(nil, req, 3)
+	got, _, err := decodeAppend(bufs[0], bufs[1:])
+	require.NoError(t, err)
+	require.Equal(t, req, got)
+	require.Same(t, &req.Entries[0].Data[0], &got.Entries[0].Data[0])
+	require.Same(t, &req.Entries[2].Data[0], &got.Entries[2].Data[0])
+
+	for name, data := range map[string][][]byte{
+		"too few":   {bufs[1]},
+		"too many":  {bufs[1], bufs[2], bufs[2]},
+		"too short": {bufs[1], bufs[2][1:]},
+		"too long":  {bufs[1], append([]byte{0}, bufs[2]...)},
+		"none":      nil,
+	} {
+		_, _, err := decodeAppend(bufs[0], data)
+		require.Error(t, err, name)
+	}
+	_, _, err = decodeAppend(append(bufs[0], 0), bufs[1:])
+	require.Error(t, err, "something behind the table")
 }
 
 func TestAppendRequestIsBoundedInBytes(t *testing.T) {
@@ -101,7 +126,7 @@ func FuzzWire(f *testing.F) {
 	f.Add(bytes.Join(encodeAppend(nil, &raft.AppendEntriesRequest{RPCHeader: testHeader, Entries: []*raft.Log{{Index: 1, Data: []byte("x")}}}, 7), nil))
 	f.Add(encodeVote(nil, &raft.RequestVoteRequest{RPCHeader: testHeader}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if req, end, err := decodeAppend(b); err == nil {
+		if req, end, err := decodeAppend(b, nil); err == nil {
 			again := bytes.Join(encodeAppend(nil, req, end), nil)
 			require.Equal(t, b, again)
 		}

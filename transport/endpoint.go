@@ -17,6 +17,7 @@ type endpoint struct {
 	mu       sync.Mutex
 	closed   bool
 	handlers map[Service]Handler
+	sharers  map[Service]SharedHandler
 	calls    map[*call]struct{} // waiting for an answer, as either side
 }
 
@@ -35,7 +36,30 @@ func (e *endpoint) Handle(svc Service, h Handler) {
 	e.handlers[svc] = h
 }
 
+// HandleShared implements Sharer.
+func (e *endpoint) HandleShared(svc Service, h SharedHandler) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	if h == nil {
+		delete(e.sharers, svc)
+		return
+	}
+	e.sharers[svc] = h
+}
+
 func (e *endpoint) Send(ctx context.Context, to string, svc Service, req [][]byte, done func([]byte, error)) {
+	e.send(ctx, to, svc, req, false, done)
+}
+
+// SendShared implements Sharer.
+func (e *endpoint) SendShared(ctx context.Context, to string, svc Service, req [][]byte, done func([]byte, error)) {
+	e.send(ctx, to, svc, req, true, done)
+}
+
+func (e *endpoint) send(ctx context.Context, to string, svc Service, req [][]byte, shared bool, done func([]byte, error)) {
 	if e.isClosed() {
 		done(nil, fmt.Errorf("%w: node %q has left the network", record.ErrClosed, e.id))
 		return
@@ -51,8 +75,12 @@ func (e *endpoint) Send(ctx context.Context, to string, svc Service, req [][]byt
 	}
 	c := &call{from: e, to: peer, done: done}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	msg := bytes.Join(req, nil) // which clears nothing first
-	e.net.carry(way{e.id, to}, func() { peer.serve(c, svc, msg) })
+	if shared {
+		e.net.carry(way{e.id, to}, func() { peer.serveShared(c, svc, req) })
+	} else {
+		msg := bytes.Join(req, nil) // which clears nothing first
+		e.net.carry(way{e.id, to}, func() { peer.serve(c, svc, msg) })
+	}
 	c.await(ctx)
 }
 
@@ -67,6 +95,18 @@ func (e *endpoint) serve(c *call, svc Service, msg []byte) {
 	default:
 		h(c.ctx, c.from.id, msg, c.reply)
 	}
+}
+
+// serveShared is serve for a request that is shared.
+func (e *endpoint) serveShared(c *call, svc Service, req [][]byte) {
+	e.mu.Lock()
+	h := e.sharers[svc] // nil once e is closed
+	e.mu.Unlock()
+	if h == nil {
+		e.serve(c, svc, bytes.Join(req, nil))
+		return
+	}
+	h(c.ctx, c.from.id, req, c.reply)
 }
 
 // handler returns the handler of a service; nil for none.
@@ -109,7 +149,7 @@ func (e *endpoint) Close() error {
 	}
 	e.closed = true
 	calls := e.calls
-	e.calls, e.handlers = nil, nil
+	e.calls, e.handlers, e.sharers = nil, nil, nil
 	e.mu.Unlock()
 
 	e.net.leave(e)

@@ -66,6 +66,7 @@ func (n *Network) join(id string) (*endpoint, error) {
 		id:       id,
 		net:      n,
 		handlers: make(map[Service]Handler),
+		sharers:  make(map[Service]SharedHandler),
 		calls:    make(map[*call]struct{}),
 	}
 	n.nodes[id] = e

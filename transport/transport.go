@@ -1,6 +1,6 @@
 // Package transport carries requests between nodes: [Network] within a process,
 // where it can cut, delay and drop, and [TCP] between machines. Every
-// implementation copies what it carries.
+// implementation copies what it carries, but for what a [Sharer] is given to share.
 //
 // A request goes to the handler of its service at another node, and ends
 // exactly once: with the handler's answer, with its context, or when either
@@ -49,6 +49,22 @@ type Endpoint interface {
 	Close() error
 }
 
+// Sharer is an Endpoint that reaches nodes in its own memory, so that large requests
+// need not be copied for each of them.
+type Sharer interface {
+	Endpoint
+	// SendShared is Send for a request that nobody changes any more, neither the sender
+	// nor the handler: its parts are handed over as they are, or as a copy.
+	SendShared(ctx context.Context, to string, svc Service, req [][]byte, done func(resp []byte, err error))
+	// HandleShared sets who answers a service's shared requests; nil removes it. Without
+	// one they go to the service's Handler, as a copy.
+	HandleShared(svc Service, h SharedHandler)
+}
+
+// SharedHandler is a Handler that does not own req, but only reads it, for as long as
+// it likes.
+type SharedHandler func(ctx context.Context, from string, req [][]byte, reply func(resp [][]byte, err error))
+
 // RemoteError is an error that the other node's handler returned.
 type RemoteError struct {
 	Node string
@@ -59,12 +75,26 @@ func (e *RemoteError) Error() string { return "node " + e.Node + ": " + e.Text }
 
 // Call sends a request and waits for the answer.
 func Call(ctx context.Context, e Endpoint, to string, svc Service, req ...[]byte) ([]byte, error) {
+	return wait(func(done func([]byte, error)) { e.Send(ctx, to, svc, req, done) })
+}
+
+// CallShared is Call for a request that nobody changes any more; see Sharer. Other
+// endpoints copy it.
+func CallShared(ctx context.Context, e Endpoint, to string, svc Service, req ...[]byte) ([]byte, error) {
+	s, ok := e.(Sharer)
+	if !ok {
+		return Call(ctx, e, to, svc, req...)
+	}
+	return wait(func(done func([]byte, error)) { s.SendShared(ctx, to, svc, req, done) })
+}
+
+func wait(send func(done func([]byte, error))) ([]byte, error) {
 	type answer struct {
 		resp []byte
 		err  error
 	}
 	ch := make(chan answer, 1)
-	e.Send(ctx, to, svc, req, func(resp []byte, err error) { ch <- answer{resp, err} })
+	send(func(resp []byte, err error) { ch <- answer{resp, err} })
 	a := <-ch // Send ends the wait when ctx ends
 	return a.resp, a.err
 }
