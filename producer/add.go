@@ -156,11 +156,14 @@ func (p *Producer) newBatch(pt *partition, acks record.Acks) *batch {
 	return b
 }
 
-// waitForSpace waits in line for size bytes, without the lock. Meanwhile no
-// batch lingers.
+// waitForSpace waits in line for size bytes, without the lock. Meanwhile batches leave
+// as without Linger, and more of them may be in flight.
 func (p *Producer) waitForSpace(ctx context.Context, topic string, size int64) error {
 	tk, refuse := p.buffer.queue(size), p.refuse
-	p.markAll()
+	if p.cfg.Linger > 0 {
+		p.markAll()
+	}
+	p.room(0)
 	p.mu.Unlock()
 	var err error
 	select {

@@ -16,7 +16,7 @@ import (
 // behind, also when nobody flushes.
 func TestBatchesThatAreNotFullWaitWhileManyAreOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const partitions, many = 500, 128
+		const partitions, many = 500, 64
 		f := newFake(t, partitions)
 		release := make(chan struct{})
 		f.judge = func(record.TopicPartition, record.Batch) fate { return fate{hold: release} }
@@ -41,5 +41,52 @@ func TestBatchesThatAreNotFullWaitWhileManyAreOnTheirWay(t *testing.T) {
 		}
 		require.Len(t, f.tried(), 2*many+partitions-many, "the first had one record each, the others all four")
 		require.NoError(t, p.Flush(t.Context()))
+	})
+}
+
+// A full buffer is no reason to send batches nearly empty: what one answer frees is
+// spread over all partitions, and would leave as one batch to each.
+func TestBatchesFillAlsoWhenTheBufferIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions, each = 500, 20
+		f := newFake(t, partitions)
+		release := make(chan struct{})
+		f.judge = func(record.TopicPartition, record.Batch) fate { return fate{hold: release} }
+		r := record.Record{Topic: "t", Value: make([]byte, 100)}
+		p := start(t, f, producer.Config{
+			Partitioner: producer.RoundRobin, BatchBytes: 64 << 10, BufferBytes: partitions * each * int64(record.SizeOf(&r)),
+		})
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					p.SendAsync(t.Context(), r, nil)
+				}
+			}
+		}()
+		answer := func() {
+			for range partitions {
+				release <- struct{}{}
+				synctest.Wait()
+			}
+		}
+		answer() // the first are small
+		answer()
+		before := len(f.tried())
+		answer()
+		tries := f.tried()[before:]
+		records := 0
+		for _, try := range tries {
+			records += int(try.count)
+		}
+		close(stop)
+		close(release)
+		<-stopped
+		require.NoError(t, p.Flush(t.Context()))
+		require.GreaterOrEqual(t, records, len(tries)*each/2)
 	})
 }

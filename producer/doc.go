@@ -50,12 +50,14 @@
 // before Send or SendAsync goes on; the caller may reuse its slices as soon as the
 // call returns. With Linger 0 a batch leaves at once when its partition has nothing
 // in flight; what arrives while something is in flight is packed together, so
-// batches grow with the load and a lone record does not wait. A batch also leaves
-// when it is full, when a record with other acks follows, when the buffer is full
-// and with Flush. It is compressed as a whole.
+// batches grow with the load and a lone record does not wait. While 64 batches of all
+// partitions are in flight, the next one waits until it is full. A batch also leaves
+// when a record with other acks follows and with Flush. It is compressed as a whole.
 //
 // The buffer holds what has no result yet, Config.BufferBytes of it. Who finds it
-// full waits in line, no longer than ctx.
+// full waits in line, no longer than ctx. Meanwhile batches leave as with Linger 0, and
+// up to 128 are in flight: those make room. To send all the others nearly empty would
+// cost more than it brings.
 //
 // The layout of a topic, which one it is and how many partitions it has, is looked
 // up with each batch that is begun, and when a partition is unknown. Records on their

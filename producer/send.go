@@ -137,24 +137,39 @@ func (p *Producer) sendable(pt *partition, now time.Time) bool {
 		return true
 	case pt.open == nil:
 		return false
-	case p.buffer.line.Len() > 0:
+	case p.cfg.Linger > 0 && !now.Before(pt.open.lingerUntil):
 		return true
-	case p.cfg.Linger == 0:
-		return len(pt.inFlight) == 0 && !p.crowded(pt)
+	case p.cfg.Linger > 0 && p.buffer.line.Len() == 0:
+		return false
 	default:
-		return !now.Before(pt.open.lingerUntil)
+		return len(pt.inFlight) == 0 && !p.crowded(pt)
 	}
 }
 
-// manyInFlight batches in all partitions are enough to keep leaders and disks busy.
-const manyInFlight = 128
+// manyInFlight batches in all partitions are enough to keep leaders busy. More of
+// them, while those that wait still fill, would be smaller and so cost more. When the
+// buffer is full they do not fill any more, and disks or peers are slow perhaps.
+const (
+	manyInFlight         = 64
+	manyInFlightWhenFull = 128
+)
+
+// hasRoom reports whether another batch may go that is not full, beside those in
+// flight and so many more.
+func (p *Producer) hasRoom(more int) bool {
+	many := manyInFlight
+	if p.buffer.line.Len() > 0 {
+		many = manyInFlightWhenFull
+	}
+	return p.inFlight+more < many
+}
 
 // crowded reports whether a batch that is not full should wait because so many
 // others are on their way. With a thousand partitions each would go nearly empty,
 // and what a batch costs, whatever is in it, would leave the sender no time to fill
 // it. pt is looked at again when there is room.
 func (p *Producer) crowded(pt *partition) bool {
-	if p.inFlight < manyInFlight {
+	if p.hasRoom(0) {
 		return false
 	}
 	if !pt.crowded {
@@ -168,7 +183,7 @@ func (p *Producer) crowded(pt *partition) bool {
 // at as many partitions of the crowd as there is room for. Called with the lock.
 func (p *Producer) room(n int) {
 	p.inFlight -= n
-	for len(p.crowd) > 0 && p.inFlight+len(p.queue) < manyInFlight {
+	for len(p.crowd) > 0 && p.hasRoom(len(p.queue)) {
 		pt := p.crowd[0]
 		p.crowd = p.crowd[1:]
 		pt.crowded = false
