@@ -31,13 +31,17 @@ type AppendOptions struct {
 	Epoch record.LeaderEpoch
 }
 
+// proposalID names a proposal among its replica's, in the extensions of Raft's entry.
+type proposalID [8]byte
+
 // proposal is a batch on its way into the log. Replica.mu guards it until done is called.
 type proposal struct {
-	id      uint64
+	id      proposalID
 	data    []byte // a batch or a command; nil once placed
 	size    int
 	opt     AppendOptions
 	done    func(record.Appended, error) // nil once called
+	unwatch func() bool                  // stops the watch on the proposer's context; nil if it never ends
 	by      *engine                      // whose word future is; nil while p waits for its turn
 	future  raft.ApplyFuture
 	verdict verdict
@@ -75,8 +79,7 @@ func (r *Replica) submit(ctx context.Context, p *proposal, done func(record.Appe
 	p.size, p.done = len(p.data), done
 	if ctx.Done() != nil {
 		r.mu.Lock() // ctx may have ended: abandon must find what is set here
-		stop := context.AfterFunc(ctx, func() { r.abandon(p, ctx.Err()) })
-		p.done = func(a record.Appended, err error) { stop(); done(a, err) }
+		p.unwatch = context.AfterFunc(ctx, func() { r.abandon(p, ctx.Err()) })
 		r.mu.Unlock()
 	}
 	if err := r.propose(p); err != nil {
@@ -128,7 +131,7 @@ func (r *Replica) propose(p *proposal) error {
 		return fmt.Errorf("%v: %w: %d bytes wait", r.cfg.TopicPartition, record.ErrOverloaded, r.queueBytes)
 	}
 	r.nextProposal++
-	p.id = r.nextProposal
+	binary.BigEndian.PutUint64(p.id[:], r.nextProposal)
 	r.proposals[p.id] = p
 	r.queue = append(r.queue, p)
 	r.queueBytes += p.size
@@ -150,9 +153,8 @@ func (r *Replica) handOver() {
 			continue
 		}
 		r.inFlight++
-		id := binary.BigEndian.AppendUint64(nil, p.id)
 		p.by = r.raft()
-		p.future = p.by.ApplyLog(raft.Log{Data: p.data, Extensions: id}, 0)
+		p.future = p.by.ApplyLog(raft.Log{Data: p.data, Extensions: p.id[:]}, 0)
 		r.handed <- p // has room for maxInFlight
 	}
 }
@@ -160,10 +162,10 @@ func (r *Replica) handOver() {
 // takeProposal returns the proposal that Extensions name, if it was made here.
 // r.mu is held.
 func (r *Replica) takeProposal(ext []byte) *proposal {
-	if len(ext) != 8 {
+	if len(ext) != len(proposalID{}) {
 		return nil
 	}
-	return r.proposals[binary.BigEndian.Uint64(ext)]
+	return r.proposals[proposalID(ext)]
 }
 
 // decide places p at offset end of the log in epoch, or refuses it. r.mu is held.
@@ -322,11 +324,14 @@ func (r *Replica) abandon(p *proposal, why error) {
 // voids a.
 func (r *Replica) finish(p *proposal, a record.Appended, err error) {
 	r.mu.Lock()
-	done := p.done
+	done, unwatch := p.done, p.unwatch
 	p.done = nil
 	r.mu.Unlock()
 	if done == nil {
 		return
+	}
+	if unwatch != nil {
+		unwatch()
 	}
 	if err != nil {
 		a = record.Appended{}

@@ -190,6 +190,7 @@ type groupTransport struct {
 	mux     *Mux
 	id      groupID
 	node    string
+	addr    []byte          // node, as Raft's requests have it; nobody changes it
 	timeout time.Duration   // of one request
 	ctx     context.Context // ends with Close, and with it every request under way
 	cancel  context.CancelFunc
@@ -229,7 +230,7 @@ type groupTransport struct {
 func newGroupTransport(m *Mux, id groupID, node string, timeout, beatEvery time.Duration) *groupTransport {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &groupTransport{
-		mux: m, id: id, node: node, timeout: timeout, beatEvery: beatEvery,
+		mux: m, id: id, node: node, addr: []byte(node), timeout: timeout, beatEvery: beatEvery,
 		ctx: ctx, cancel: cancel, rpcs: make(chan raft.RPC, 64),
 	}
 }
@@ -367,7 +368,7 @@ func answerRPC(r raft.RPCResponse, reply func([][]byte, error)) {
 
 // frame begins a request.
 func (t *groupTransport) frame(kind rpcKind, size int) []byte {
-	b := make([]byte, 0, groupIDSize+1+64+size)
+	b := make([]byte, 0, groupIDSize+1+headSize+size)
 	b = append(b, t.id[:]...)
 	return append(b, byte(kind))
 }
@@ -397,7 +398,7 @@ func (t *groupTransport) beat(to raft.ServerAddress, req *raft.AppendEntriesRequ
 	if t.urgent.Load() > 0 {
 		every = 0
 	}
-	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(nil, req, t.end())[0], every)
+	resp, err := t.mux.outbox(string(to)).ask(ctx, t.id, encodeAppend(make([]byte, 0, headSize), req, t.end())[0], every)
 	if err != nil {
 		return answer{}, err
 	}
@@ -500,6 +501,9 @@ func (t *groupTransport) InstallSnapshot(_ raft.ServerID, to raft.ServerAddress,
 
 // EncodePeer implements raft.Transport.
 func (t *groupTransport) EncodePeer(_ raft.ServerID, addr raft.ServerAddress) []byte {
+	if string(addr) == t.node { // its own, with each request
+		return t.addr
+	}
 	return []byte(addr)
 }
 

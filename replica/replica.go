@@ -78,7 +78,7 @@ type Replica struct {
 	producers    producers
 	transactions transactions
 	folded       record.Offset // batches below it are in producers and transactions, whether stored here or not
-	proposals    map[uint64]*proposal
+	proposals    map[proposalID]*proposal
 	nextProposal uint64
 	queue        []*proposal // wait for room in Raft
 	queueBytes   int         // of all proposals
@@ -122,7 +122,7 @@ func open(ctx context.Context, cfg Config) (*Replica, bool, error) {
 	}
 	r := &Replica{
 		cfg: cfg, id: id, stable: stable, opened: time.Now(), started: make(chan struct{}),
-		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, transactions: newTransactions(), proposals: map[uint64]*proposal{},
+		handed: make(chan *proposal, maxInFlight), barriers: make(chan struct{}, maxBarriers), changing: make(chan struct{}, 1), producers: producers{}, transactions: newTransactions(), proposals: map[proposalID]*proposal{},
 	}
 	r.store = &store{rep: r, log: l, ring: ring{share: &cfg.Mux.rings}}
 	if err := r.open(ctx); err != nil {

@@ -22,9 +22,10 @@ type store struct {
 	log     *log.Log
 	booting atomic.Bool // until NewRaft has returned: batches are not needed, only their kinds
 
-	met     error           // what NewRaft met, on its goroutine
-	entries []segment.Entry // scratch of StoreLogs
-	alone   bool            // StoreLogs must sync; see mayOverlap
+	met       error           // what NewRaft met, on its goroutine
+	entries   []segment.Entry // scratch of StoreLogs
+	proposals []*proposal     // the same
+	alone     bool            // StoreLogs must sync; see mayOverlap
 
 	synced signal // more is durable than before
 
@@ -129,7 +130,9 @@ func (s *store) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l})
 func (s *store) StoreLogs(logs []*raft.Log) error {
 	start := s.log.Bounds().End
 	overlap := s.mayOverlap(logs)
-	proposals, err := s.stage(logs, start)
+	err := s.stage(logs, start)
+	proposals := s.proposals
+	defer clear(proposals)
 	switch {
 	case err != nil:
 	case overlap:
@@ -173,7 +176,7 @@ func (s *store) leads() bool {
 
 // rest forgets what only Raft needs, while there is none.
 func (s *store) rest() {
-	s.entries = nil
+	s.entries, s.proposals = nil, nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ring.clear()
@@ -195,10 +198,9 @@ func (s *store) misled() bool {
 }
 
 // stage turns logs into entries from offset end on, deciding on what is proposed here.
-func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) {
+func (s *store) stage(logs []*raft.Log, end record.Offset) error {
 	r := s.rep
-	s.entries = s.entries[:0]
-	var proposals []*proposal
+	s.entries, s.proposals = s.entries[:0], s.proposals[:0]
 	term := s.log.Bounds().LastTerm
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,20 +210,20 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 			r.since.Store(int64(end))
 		}
 		if l.Term > math.MaxInt32 {
-			return proposals, fmt.Errorf("%v: term %d is above the largest leader epoch", r.cfg.TopicPartition, l.Term)
+			return fmt.Errorf("%v: term %d is above the largest leader epoch", r.cfg.TopicPartition, l.Term)
 		}
 		epoch := record.LeaderEpoch(l.Term)
 		if p := r.takeProposal(l.Extensions); p != nil {
 			l.Extensions = nil
 			p.entry = l.Index
-			proposals = append(proposals, p)
+			s.proposals = append(s.proposals, p)
 			r.decide(p, epoch, end)
 			if !p.verdict.accepted() {
 				l.Type, l.Data = raft.LogNoop, nil
 			}
 		} else if l.Type == raft.LogCommand {
 			if err := verify(l.Data, end, epoch); err != nil {
-				return proposals, fmt.Errorf("%v: entry %d: %w", r.cfg.TopicPartition, l.Index, err)
+				return fmt.Errorf("%v: entry %d: %w", r.cfg.TopicPartition, l.Index, err)
 			}
 		}
 		e := segment.Entry{Number: record.EntryNumber(l.Index), Term: l.Term, Kind: kind(l), Offset: end, Data: l.Data}
@@ -231,7 +233,7 @@ func (s *store) stage(logs []*raft.Log, end record.Offset) ([]*proposal, error) 
 		}
 		s.entries = append(s.entries, e)
 	}
-	return proposals, nil
+	return nil
 }
 
 // verify checks a batch or command that another node's leader has placed.

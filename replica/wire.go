@@ -115,6 +115,10 @@ func encodeAppend(b []byte, req *raft.AppendEntriesRequest, end uint64) [][]byte
 
 const appendEntrySize = 8 + 8 + 1 + 4
 
+// headSize is room for what of a request or answer has a fixed size, and for names of
+// usual length.
+const headSize = 128
+
 // decodeAppend returns the leader's last entry beside the request. The entries' data
 // is in data, if that is shared, else at the end of b.
 func decodeAppend(b []byte, data [][]byte) (req *raft.AppendEntriesRequest, end uint64, err error) {
@@ -218,7 +222,7 @@ func encodeAnswer(resp any) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("raft answered with a %T", resp)
 	}
-	b := putHeader(nil, a.header)
+	b := putHeader(make([]byte, 0, headSize), a.header)
 	b = putU64(b, a.term, a.last)
 	var flags byte
 	if a.success {
