@@ -213,7 +213,8 @@ func (r *Replica) reached(ctx context.Context, nodes []string, count int) []stri
 // TransferLeadership hands leadership to the voter on node, or to the one that
 // is most up to date if node is "". It returns when somebody else leads.
 // *record.NotLeaderError if this replica does not lead, or if another than node
-// came to lead; *UnsafeChangeError if node does not have everything the leader has.
+// came to lead; *UnsafeChangeError if node does not have everything the leader has;
+// record.ErrUnreachable if nobody took over in time: it leads on, ask again.
 func (r *Replica) TransferLeadership(ctx context.Context, node string) error {
 	if !r.leads() {
 		return r.notLeader()
@@ -243,6 +244,9 @@ func (r *Replica) TransferLeadership(ctx context.Context, node string) error {
 		}
 	}
 	if err := r.await(ctx, future(), func() {}); err != nil {
+		if r.leads() && ctx.Err() == nil {
+			return fmt.Errorf("%w: nobody took over, node %q leads on: %w", record.ErrUnreachable, r.cfg.Node, err)
+		}
 		return err
 	}
 	for { // Raft's word says that this one has stepped down
