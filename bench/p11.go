@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlog/quorumlog"
+	"github.com/quorumlog/quorumlog/cluster"
 	"github.com/quorumlog/quorumlog/internal/vfs"
+	"github.com/quorumlog/quorumlog/producer"
+	"github.com/quorumlog/quorumlog/replica"
+	"github.com/quorumlog/quorumlog/transport"
 )
 
 func p11() []scenario {
@@ -23,7 +29,8 @@ func p11() []scenario {
 		}},
 		{id: "P11/batches", title: "3 copies, fsync, 50 partitions, one batch in flight in each", unit: batchesPerSecond, rows: []row{
 			{"quorumlog", "FlushEach, 3 nodes, batches of one record", syncedQuorum, goal{}, withTopic(3, quorumlog.TopicConfig{Partitions: manyPartitions, Flush: quorumlog.FlushEach}, batches)},
-			{"blocking fdatasync", "50 x 3 files, each with its goroutine", "fdatasync on 3 of 3 copies", times(2), blocking},
+			{"quorumlog, blocking fdatasync", "the same; each append holds up a thread", syncedQuorum, times(2), blockingNodes},
+			{"files, blocking fdatasync", "50 x 3 files, each with its goroutine", "fdatasync on 3 of 3 copies", goal{}, blocking},
 			{"quorumlog's files alone", "50 x 3 files, each with its goroutine", "fdatasync on 3 of 3 copies", goal{}, notBlocking},
 		}},
 	}
@@ -54,6 +61,10 @@ func batches(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
+	return batchesOf(ctx, e, p)
+}
+
+func batchesOf(ctx context.Context, e env, p *quorumlog.Producer) (sample, error) {
 	defer p.Close(ctx)
 	each := make([]sample, manyPartitions)
 	g, ctx := errgroup.WithContext(ctx)
@@ -67,8 +78,58 @@ func batches(ctx context.Context, e env, n *quorumlog.Node) (sample, error) {
 			return err
 		})
 	}
-	err = g.Wait()
+	err := g.Wait()
 	return together(each), err
+}
+
+// blockingNodes is batches on nodes whose files sync as anybody's would, put together
+// here since Open has no setting for it.
+func blockingNodes(ctx context.Context, e env) (s sample, err error) {
+	nw, peers := transport.NewNetwork(), []string{"0", "1", "2"}
+	var nodes []*cluster.Node
+	var all closers
+	defer func() { err = errors.Join(err, all.Close()) }()
+	for _, id := range peers {
+		dir := filepath.ToSlash(filepath.Join(e.dir, id))
+		fsys := vfs.NewCapped(vfs.OS, vfs.DefaultLimit())
+		if err := fsys.MkdirAll(dir); err != nil {
+			return sample{}, err
+		}
+		stable, err := replica.OpenStable(filepath.Join(dir, "votes.db"))
+		if err != nil {
+			return sample{}, err
+		}
+		all = append(all, stable)
+		endpoint, err := nw.Join(id)
+		if err != nil {
+			return sample{}, err
+		}
+		all = append(all, endpoint)
+		n, err := cluster.Open(ctx, cluster.Config{FS: fsys, Dir: dir, Stable: stable, Endpoint: endpoint, Peers: peers})
+		if err != nil {
+			return sample{}, err
+		}
+		all, nodes = append(all, n), append(nodes, n)
+	}
+	if _, err := nodes[0].CreateTopic(ctx, quorumlog.TopicConfig{Name: topic, Partitions: manyPartitions, Replicas: 3, Flush: quorumlog.FlushEach}); err != nil {
+		return sample{}, err
+	}
+	p, err := producer.New(nodes[0].Client(), producer.Config{Partitioner: quorumlog.ByPartition})
+	if err != nil {
+		return sample{}, err
+	}
+	return batchesOf(ctx, e, p)
+}
+
+// closers close in the reverse order.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range slices.Backward(c) {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func blocking(_ context.Context, e env) (sample, error) { return copies(e, blockingFile) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/quorumlog/quorumlog"
 )
@@ -113,20 +114,29 @@ func sendBy(ctx context.Context, e env, n *quorumlog.Node, cfg quorumlog.Produce
 	return s, errors.Join(failed.get(), err, p.Close(ctx), holds(ctx, n, s.records))
 }
 
-// holds fails when fewer records are committed than were acknowledged.
+// holds fails when fewer records are committed than were acknowledged. A new leader
+// learns within moments how many are, so it asks again for a while.
 func holds(ctx context.Context, n *quorumlog.Node, records int) error {
-	status, err := n.Status(ctx, topic)
-	if err != nil {
-		return err
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		status, err := n.Status(ctx, topic)
+		if err != nil {
+			return err
+		}
+		var committed int
+		for _, p := range status.Partitions {
+			committed += int(p.HighWatermark)
+		}
+		if committed >= records {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d records are committed", committed, records)
+		}
 	}
-	var committed int
-	for _, p := range status.Partitions {
-		committed += int(p.HighWatermark)
-	}
-	if committed < records {
-		return fmt.Errorf("%d of %d records are committed", committed, records)
-	}
-	return nil
 }
 
 // produce writes one record and waits, again and again.
