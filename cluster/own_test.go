@@ -111,7 +111,7 @@ func TestTransactionsGoOnAfterAPowerCutThatTookTheirState(t *testing.T) {
 
 // small has the cluster's own topics rewritten often.
 func small(cfg *Config) {
-	cfg.ElectionTimeout = 200 * time.Millisecond
+	cfg.ElectionTimeout = 300 * time.Millisecond
 	cfg.CompactionFloor = 8 << 10
 	cfg.Defaults.Flush = log.FlushNever // a crash of the process loses nothing; the disk is quicker
 }

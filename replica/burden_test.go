@@ -128,7 +128,7 @@ func TestPitfallACheckpointBesideAChangeOfMembershipIsNoFailure(t *testing.T) {
 // TestPitfallASlowDiskCostsNoLeadership: heartbeats are answered beside the main
 // loop, which waits for the disk for longer than the election timeout.
 func TestPitfallASlowDiskCostsNoLeadership(t *testing.T) {
-	c := startTrio(t, &trio{timeout: 200 * time.Millisecond}, "a", "b", "c")
+	c := startTrio(t, &trio{timeout: 300 * time.Millisecond}, "a", "b", "c")
 	h := c.leader()
 	c.produce(h, 0, 1)
 	term := h.Status().Epoch

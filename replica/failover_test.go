@@ -46,7 +46,7 @@ func TestALeaderThatFailsInAnyWayIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := startTrio(t, &trio{timeout: 200 * time.Millisecond, flush: log.FlushNever}, "a", "b", "c")
+			c := startTrio(t, &trio{timeout: 300 * time.Millisecond, flush: log.FlushNever}, "a", "b", "c")
 			old := c.leader()
 			lead, rest := old.Status().Node, others(c, old)
 			c.produce(old, 0, 5)

@@ -302,7 +302,7 @@ func TestAnInstallSurvivesTroubleAtEachAccessToTheDisk(t *testing.T) {
 	for _, trouble := range []string{"power", "full"} {
 		t.Run(trouble, func(t *testing.T) {
 			t.Parallel()
-			c := startTrio(t, &trio{segment: 4 << 10, timeout: 200 * time.Millisecond}, "a", "b", "c")
+			c := startTrio(t, &trio{segment: 4 << 10, timeout: 300 * time.Millisecond}, "a", "b", "c")
 			h, node, kept := behind(t, c)
 			before := c.disks[node].(*vfs.Mem)
 			hit := 0

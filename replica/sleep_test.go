@@ -17,7 +17,7 @@ import (
 // newSleeper is newTrio with partitions that go to sleep soon.
 func newSleeper(t testing.TB, nodes ...string) *trio {
 	t.Helper()
-	return startTrio(t, &trio{sleep: 50 * time.Millisecond, timeout: 200 * time.Millisecond}, nodes...)
+	return startTrio(t, &trio{sleep: 50 * time.Millisecond, timeout: 300 * time.Millisecond}, nodes...)
 }
 
 // until waits until is is true, which a change of the replica makes it.
