@@ -14,13 +14,13 @@ import (
 // 10.2.1 of Ongaro's dissertation on Raft allows: with fsync, a record takes the time
 // of one sync and not of two. Raft itself counts the leader's own copy as soon as
 // StoreLogs has returned, though. So what a follower says it has is passed on to
-// Raft only when that much is durable here too (AppendEntries in mux.go). Nothing is
+// Raft only when that much is durable here too (AppendEntries in call.go). Nothing is
 // committed without a follower's word where there is more than one voter, so
 // nothing is before a majority has it on disk, this replica among it.
 //
 // The other rule: who has been leader, and follows now, may have a tail that is not
 // durable and that its leader sends again. It says that it has entries only when
-// they are durable (serve in mux.go).
+// they are durable (serve in serve.go).
 //
 // What a leader loses when its power fails is then as if it had never been stored:
 // nobody was told that it was.
