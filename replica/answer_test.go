@@ -52,6 +52,43 @@ func TestEveryAppendIsAnsweredWhenTheReplicaStops(t *testing.T) {
 	}
 }
 
+// TestWhatStoppedTheReplicaIsTheAnswerHoweverLateItIsHeard keeps the replica from hearing
+// what Raft says of appends whose sync fails until Raft has ended, which it says too.
+func TestWhatStoppedTheReplicaIsTheAnswerHoweverLateItIsHeard(t *testing.T) {
+	c := newTrio(t, "a")
+	lead := c.leader()
+	onFire := errors.New("the disk is on fire")
+	syncing, sync, burnt := make(chan struct{}), make(chan error), make(chan struct{})
+	c.disks["a"].(*vfs.Mem).Fail(func(op vfs.Op, name string) error {
+		if op != vfs.OpSync || !strings.HasSuffix(name, ".log") {
+			return nil
+		}
+		select {
+		case syncing <- struct{}{}:
+			return <-sync
+		case <-burnt:
+			return onFire
+		}
+	})
+	deaf := make(chan struct{})
+	lead.Append(t.Context(), buildBatch(t, 7, 0, 0, 1), AppendOptions{}, func(record.Appended, error) { <-deaf })
+	<-syncing
+	var answers []<-chan outcome
+	for i := range 20 { // Raft takes them together
+		answers = append(answers, lead.send(buildBatch(t, record.ProducerID(100+i), 0, 0, 1), AppendOptions{}))
+	}
+	sync <- nil
+	<-syncing
+	ended := lead.raft().ended
+	sync <- onFire
+	close(burnt)
+	<-ended
+	close(deaf)
+	for _, ch := range answers {
+		require.ErrorIs(t, c.get(ch).err, onFire)
+	}
+}
+
 // TestFuturesOfRaftCanBeMadeToEndWithIt pins what answers.wait relies on.
 func TestFuturesOfRaftCanBeMadeToEndWithIt(t *testing.T) {
 	c := newTrio(t, "a", "b", "c")

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -263,6 +264,9 @@ func (r *Replica) settle() {
 				continue
 			}
 		case placed:
+			if failed := r.failure(); failed != nil && errors.Is(err, raft.ErrRaftShutdown) {
+				err = failed // Raft said so too, and ended at once: either may be heard
+			}
 			err = &record.OutcomeUnknownError{TopicPartition: r.cfg.TopicPartition, Err: err}
 		default:
 			err = r.notWritten(err)
@@ -291,18 +295,20 @@ func (r *Replica) refuseQueue(err error) {
 	}
 }
 
+// failure returns what has stopped the replica, nil if nothing has.
+func (r *Replica) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
 // notWritten turns Raft's error about an entry that never reached the log into ours.
 func (r *Replica) notWritten(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return r.notLeader()
 	case errors.Is(err, raft.ErrRaftShutdown):
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.failed != nil {
-			return r.failed
-		}
-		return record.ErrClosed
+		return cmp.Or(r.failure(), record.ErrClosed)
 	}
 	return fmt.Errorf("%v: not written: %w", r.cfg.TopicPartition, err)
 }
