@@ -41,13 +41,21 @@ type natsRun func(ctx context.Context, e env, js jetstream.JetStream) (sample, e
 // on files and a connection in the process to the server that leads it.
 func withNATS(servers int, mode natsMode, run natsRun) func(context.Context, env) (sample, error) {
 	return func(ctx context.Context, e env) (sample, error) {
-		all, err := openNATS(e.dir, servers, mode == synced)
-		defer func() {
+		var all []*server.Server
+		shutdown := func() {
 			for _, s := range all {
 				s.Shutdown()
 				s.WaitForShutdown()
 			}
-		}()
+		}
+		defer shutdown()
+		var err error
+		for try := range 3 { // somebody may take a port meanwhile
+			shutdown()
+			if all, err = openNATS(filepath.Join(e.dir, fmt.Sprint(try)), servers, mode == synced); err == nil {
+				break
+			}
+		}
 		if err != nil {
 			return sample{}, err
 		}
