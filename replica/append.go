@@ -253,7 +253,7 @@ func (r *Replica) settle() {
 			r.handOver()
 		}
 		p.gone = p.gone || !p.placed
-		placed, v, appended := p.placed, p.verdict, r.appended(p)
+		placed, v, appended, failed := p.placed, p.verdict, r.appended(p), r.failed
 		r.mu.Unlock()
 		switch {
 		case v.err != nil: // a no-op took its place, so it is not in the log whatever becomes of that
@@ -264,7 +264,7 @@ func (r *Replica) settle() {
 				continue
 			}
 		case placed:
-			if failed := r.failure(); failed != nil && errors.Is(err, raft.ErrRaftShutdown) {
+			if failed != nil && errors.Is(err, raft.ErrRaftShutdown) {
 				err = failed // Raft said so too, and ended at once: either may be heard
 			}
 			err = &record.OutcomeUnknownError{TopicPartition: r.cfg.TopicPartition, Err: err}
@@ -295,20 +295,13 @@ func (r *Replica) refuseQueue(err error) {
 	}
 }
 
-// failure returns what has stopped the replica, nil if nothing has.
-func (r *Replica) failure() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
-}
-
 // notWritten turns Raft's error about an entry that never reached the log into ours.
 func (r *Replica) notWritten(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return r.notLeader()
 	case errors.Is(err, raft.ErrRaftShutdown):
-		return cmp.Or(r.failure(), record.ErrClosed)
+		return cmp.Or(r.stopped(), record.ErrClosed)
 	}
 	return fmt.Errorf("%v: not written: %w", r.cfg.TopicPartition, err)
 }
